@@ -47,15 +47,15 @@ def _verilog(config: WorkerConfig, top: str, size: str, make: Callable[[], wirin
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
     """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
     text = _verilog(config, "cluster", str(workers), lambda: Cluster(config, workers))
-    return _compile(text, "cluster", ("sim_storage.sv", "sim_trace.sv"), waves=waves)
+    return _compile(text, "cluster", "sim_storage.sv", "sim_trace.sv", waves=waves)
 
 
 def build_single_worker(config: WorkerConfig) -> verilator.Build:
     """Compile the simulator of a single worker, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
     text = _verilog(config, "single_worker", "", lambda: SingleWorker(config))
-    return _compile(text, "single_worker", ("sim_storage.sv",))
+    return _compile(text, "single_worker", "sim_storage.sv")
 
 
-def _compile(text: str, top: str, models: tuple[str, ...], *, waves: bool = False) -> verilator.Build:
+def _compile(text: str, top: str, *models: str, waves: bool = False) -> verilator.Build:
     sources = [Path(__file__).with_name(name) for name in models]
     return verilator.build(text, top, sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))

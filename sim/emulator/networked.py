@@ -194,9 +194,7 @@ class NetworkedWorker(EmulatedWorker):
                 raise EmulatorError(f"MERGE is {merged}, more than {self._most}, which is MERGE_MOST")
             inputs = Inputs(self)
             run = Run([inputs])
-            self._features = run.features
-            get_pair = self.registers.get_pair
-            self._regions = [(memory, get_pair(pair), size) for memory, pair, size in inputs.regions]
+            self._features, self._regions = run.features, inputs.regions
         except BaseException:
             self.stop()
             raise

@@ -72,8 +72,8 @@ class Inputs:
         self.targets = Targets(*unpack_labels(labels, weighted=weighted), worker.table())
         if IMPORTANCE.one < self.targets.importances.max(initial=0) or self.targets.importances.min(initial=0) < 0:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
-        self.regions: list[tuple[int, tuple[Register, Register], int]] = []
-        """Memories of the features, the registers with their addresses, and bytes."""
+        self.regions: list[tuple[int, int, int]] = []
+        """Memories of the features, addresses and bytes."""
         self.source: Source = self._entries(total) if config.sparse else self._lines(total)
 
     def _lines(self, micro_batches: int) -> Lines | Directories:
@@ -106,7 +106,7 @@ class Inputs:
         return Entries(starts, keys, values, settings.features, settings.unit, shape)
 
     def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
-        self.regions.append((memory, address, size))
+        self.regions.append((memory, self.worker.registers.get_pair(address), size))
         return self.worker.memory(memory, address, size)
 
     def alike(self, other: "Inputs") -> bool:

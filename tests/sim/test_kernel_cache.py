@@ -47,15 +47,6 @@ def add(tmp_path, folder, before="", after=""):
     return done.stderr
 
 
-def test_compilation_is_told_once(tmp_path):
-    folder = tmp_path / "cache"
-    assert add(tmp_path, folder) == COMPILING
-    assert add(tmp_path, folder) == ""
-    for file in folder.rglob("*.nbc"):
-        file.unlink()
-    assert add(tmp_path, folder) == COMPILING
-
-
 DAMAGES = {
     **{f"cut to {kept}": lambda content, kept=kept: content[:kept] for kept in (0, 1, 31, 32, 33, 1000)},
     "cut at the end": lambda content: content[:-1],
@@ -77,16 +68,6 @@ def test_damaged_files_are_compiled_again(tmp_path):
         assert add(tmp_path, folder) == COMPILING
         assert set(folder.rglob("*.nbc")) == set(files)
     assert add(tmp_path, folder) == ""
-
-
-def test_who_only_loads_imports_nothing_to_compile_with(tmp_path):
-    """Which takes as long as to import Numba itself; who compiles later does."""
-    folder, compilers = tmp_path / "cache", {"numba.np.arrayobj", "numba.np.linalg"}
-    told = add(tmp_path, folder, after=f"assert {compilers} <= set(sys.modules)")
-    assert told == COMPILING
-    assert add(tmp_path, folder, after=f"assert {compilers} & set(sys.modules) == set()") == ""
-    told = add(tmp_path, folder, after=f"assert add(1, 2.5) == 3.5 and {compilers} <= set(sys.modules)")
-    assert told == COMPILING
 
 
 def test_who_only_trains_imports_nothing_to_compile_with(tmp_path):

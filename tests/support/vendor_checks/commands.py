@@ -43,8 +43,7 @@ create_ip 0 1 | force | vlnv module_name dir vendor library name version revisio
 get_ips 0 1 | all exclude_bd_ips regexp nocase | filter of_objects
 generate_target 2 2 | force |
 update_ip_catalog 0 0 | rebuild scan_changes | add_ip delete_ip repo_path
-ipx::package_project 0 1 | import_files force | root_dir vendor library taxonomy set_current generated_files module
-    archive_source_project
+ipx::package_project 0 1 | import_files force | root_dir vendor library taxonomy set_current module
 ipx::current_core 0 1 | |
 ipx::get_user_parameters 0 1 | | of_objects
 ipx::remove_user_parameter 2 2 | |
@@ -64,33 +63,24 @@ ipx::create_xgui_files 1 1 | | logo_file
 ipx::update_checksums 1 1 | |
 ipx::check_integrity 1 1 | kernel |
 ipx::save_core 0 1 | |
-package_xo 0 0 | force | kernel_name kernel_xml output_kernel_xml design_xml ip_directory parent_ip_directory
-    kernel_files kernel_xml_args kernel_xml_pipes kernel_xml_connections ctrl_protocol xo_path
+package_xo 0 0 | force | kernel_name kernel_xml ip_directory xo_path
 # synthesis and implementation
 read_verilog 1 1 | sv | library
 read_xdc 1 1 | unmanaged no_add | cells ref mode
-synth_design 0 0 | rtl bufg rtl_skip_ip no_lc assert no_timing_driven sfcu | name part constrset top include_dirs
-    generic verilog_define flatten_hierarchy directive mode fsm_extraction keep_equivalent_registers resource_sharing
-    max_bram max_uram max_dsp shreg_min_size
+synth_design 0 0 | | name part top flatten_hierarchy mode
 opt_design 0 0 | retarget propconst sweep remap resynth_area | directive
 place_design 0 0 | no_psip no_timing_driven unplace | directive
 phys_opt_design 0 0 | fanout_opt placement_opt routing_opt rewire | directive
 route_design 0 0 | unroute preserve ultrathreads tns_cleanup | directive nets physical_nets
-report_timing_summary 0 0 | no_detailed_paths setup hold unique_pins input_pins no_header report_unconstrained
-    warn_on_violation append | delay_type max_paths nworst path_type file name rpx check_timing_verbose
-report_utilization 0 0 | hierarchical append slr packthru | file name cells pblocks hierarchical_depth
-    hierarchical_percentages
+report_timing_summary 0 0 | setup hold report_unconstrained | delay_type max_paths file name
+report_utilization 0 0 | hierarchical slr | file name cells hierarchical_depth
 open_run 1 1 | pr_configs | name
-report_cdc 0 0 | details summary all_checks_per_endpoint no_header show_waiver no_waiver waived append | from to cells
-    severity file name
+report_cdc 0 0 | details | from to cells file name
 get_cdc_violations 0 1 | regexp nocase | name filter
-report_methodology 0 0 | append waived no_waivers return_string | name cells checks file rpx slack_lesser_than
-    merge_exceptions
+report_methodology 0 0 | return_string | name cells file
 get_methodology_violations 0 1 | regexp nocase | name filter
-get_timing_paths 0 0 | unique_pins setup hold | from to through delay_type max_paths nworst sort_by group
-    slack_lesser_than filter
-report_bus_skew 0 0 | no_detailed_paths sort_by_slack no_header append return_string warn_on_violation | delay_type
-    max_paths nworst file rpx cells
+get_timing_paths 0 0 | setup hold | from to delay_type max_paths filter
+report_bus_skew 0 0 | return_string | delay_type max_paths file cells
 report_power 0 0 | no_propagation advisory return_string append | hier file name format
 report_qor_suggestions 0 0 | append return_string no_split report_all_suggestions | file name max_strategies max_paths
 get_qor_suggestions 0 - | | filter
@@ -114,8 +104,7 @@ get_pblocks 0 1 | include_nested_pblocks regexp nocase | filter of_objects
 create_pblock 1 1 | |
 resize_pblock 1 1 | replace | add remove from to locs
 add_cells_to_pblock 1 2 | top add_primitives clear_locs | cells
-set_operating_conditions 0 0 | | voltage grade process junction_temp ambient_temp thetaja thetasa airflow heatsink
-    thetajb board board_temp board_layers design_power_budget
+set_operating_conditions 0 0 | | board design_power_budget
 current_design 0 1 | |
 # block designs
 create_bd_design 1 1 | | dir cell bdsource
@@ -136,7 +125,7 @@ save_bd_design 0 1 | |
 make_wrapper 0 0 | top testbench inst_template import force | fileset files
 """
 """A command, the fewest and the most of its arguments (- if there is no limit), options without a value beside -quiet
-and -verbose, and options with one. Not all options are listed, only those that a script might use."""
+and -verbose, and options with one. Not all options are listed, but those that a script uses."""
 
 
 def _parse(line: str) -> tuple[str, Command]:
@@ -146,7 +135,7 @@ def _parse(line: str) -> tuple[str, Command]:
     return name, Command(f"quiet verbose {flags}", options, int(least), limit)
 
 
-COMMANDS = dict(map(_parse, re.findall(r"^\w.*(?:\n    .*)*", _SYNTAX, re.MULTILINE)))
+COMMANDS = dict(map(_parse, re.findall(r"^\w.*", _SYNTAX, re.MULTILINE)))
 """By name."""
 
 
