@@ -202,12 +202,6 @@ def check(folder: Folder, checks: Mapping[str, Callable[[Any], Iterator[Problem]
     return report
 
 
-_SANDBOX = Path(__file__).with_name("sandbox.tcl")
-
-_FIELD, _RECORD = "\x1f", "\x1e"
-"""Separators in the result of ``sandbox.tcl``: ASCII's unit and record separators."""
-
-
 def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10) -> Iterator[list[str]]:
     """Run a script of a folder in a safe Tcl interpreter with stand-ins for the vendor's commands.
 
@@ -224,6 +218,6 @@ def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10)
         interpreter: Any = tkinter.Tcl()
     except (ImportError, RuntimeError) as error:
         raise NoToolError("needs Tcl: install tkinter for this Python (apt-get install python3-tk)") from error
-    interpreter.call("source", str(_SANDBOX))
-    output = str(interpreter.call("sandbox::run", str(folder), script, commands, str(seconds)))
-    return (record.split(_FIELD) for record in output.split(_RECORD) if record)
+    interpreter.call("source", str(Path(__file__).with_name("sandbox.tcl")))
+    records = interpreter.call("sandbox::run", str(folder), script, commands, str(seconds))
+    return ([str(part) for part in interpreter.splitlist(record)] for record in interpreter.splitlist(records))
