@@ -70,19 +70,6 @@ class SimulationError(RuntimeError):
     """The simulator could not be built or ended with an error; the message holds the end of its log."""
 
 
-class _Runner(Verilator):
-    """The cocotb runner, which finds Python modules in more folders too."""
-
-    def __init__(self, python_path: Sequence[Path]) -> None:
-        super().__init__()
-        self._python_path = python_path
-
-    def _set_env_test(self) -> None:
-        super()._set_env_test()
-        paths = [*map(str, self._python_path), self.env["PYTHONPATH"]]
-        self.env["PYTHONPATH"] = os.pathsep.join(paths)
-
-
 def _has_space(path: Path) -> bool:
     """Whether make refuses the path."""
     return any(map(str.isspace, str(path)))
@@ -133,7 +120,6 @@ class Build:
         test_module: str,
         work: Path,
         *,
-        python_path: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         plusargs: Sequence[str] = (),
         seed: int | None = None,
@@ -141,15 +127,14 @@ class Build:
     ) -> Path:
         """Run the cocotb tests of a module whose names match ``only``; returns the JUnit results file.
 
-        ``python_path`` are folders from which the module can be imported, and ``work`` is that of results, logs and
-        waveforms. The simulator gets the variables ``env``, Verilog's plus arguments, and the ``seed`` of ``random``.
-        `SimulationError` if it could not run, a test failed, or none ran.
+        ``work`` is the folder of results, logs and waveforms. The simulator gets this process' path of modules, the
+        variables ``env``, Verilog's plus arguments, and the ``seed`` of ``random``. `SimulationError` if it could not
+        run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
-        runner = _Runner(python_path)
         log = work / "simulation.log"
         try:
-            results = runner.test(
+            results = Verilator().test(
                 test_module=test_module,
                 hdl_toplevel=self.top,
                 hdl_toplevel_lang="verilog",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from p4sgd.sim import verilator
-from p4sgd.sim.verilator import Build, MissingToolError, SimulationError, _Runner, build
+from p4sgd.sim.verilator import Build, MissingToolError, SimulationError, build
 
 MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
 
@@ -83,6 +83,6 @@ def test_what_the_runner_leaves_to_its_caller(tmp_path, monkeypatch, results, sa
             path.write_text(results)
         return path
 
-    monkeypatch.setattr(_Runner, "test", run)
+    monkeypatch.setattr(verilator.Verilator, "test", run)
     with pytest.raises(SimulationError, match=says):
         Build(tmp_path, "top", waves=False).run("bench", tmp_path)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
@@ -140,12 +141,12 @@ def _run(
     model = verilator.build(_with_random_memories(text), top, sources=sources)
     env = {_VARIABLE: json.dumps(parameters, default=dataclasses.asdict)}
     env |= {"P4SGD_BENCH_MODULE": path.stem} if each else {}
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory() as work, pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
         try:
             model.run(
                 "support.sizes" if each else path.stem,
                 Path(work),
-                python_path=[path.parent, Path(__file__).parents[1]],
                 env=env,
                 plusargs=[f"+memory={work}", f"+verilator+seed+{max(1, seed)}"],
                 seed=seed,

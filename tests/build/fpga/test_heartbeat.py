@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 from pathlib import Path
 
 import cocotb
@@ -12,18 +11,17 @@ from click.testing import CliRunner
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer, with_timeout
 from support import bench
+from support.bench import run_verilog_bench
 from support.command_line import p4sgd
 from support.yosys import run_yosys
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.heartbeat import PROGRAM, Heartbeat, HeartbeatDesign
 from p4sgd.host.cli.app import main
-from p4sgd.sim import verilator
 
 COMMAND = "p4sgd build demo heartbeat --out heartbeat"
 """That of three READMEs."""
 
-TESTS = Path(bench.__file__).parents[1]
 CLOCK_NS = 10
 
 
@@ -124,7 +122,5 @@ async def tells_seconds_by_the_serial_port(dut):
 def test_verilog(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     plan = AlveoU280Platform().build(HeartbeatDesign(), "top", do_build=False, emit_src=False)
-    model = verilator.build(plan.files["top.v"], "top", sources=[TESTS / "support" / "fpga_cells.v"])
-    path = Path(__file__)
-    with tempfile.TemporaryDirectory() as work:
-        model.run(path.stem, Path(work), python_path=[path.parent, TESTS], only=tells_seconds_by_the_serial_port.name)
+    cells = Path(bench.__file__).with_name("fpga_cells.v")
+    run_verilog_bench(plan.files["top.v"], "top", __file__, sources=[cells])
