@@ -38,28 +38,12 @@ class ControlClient:
 
     Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not.
 
-    Parameters
-    ----------
-    address, server, name
-        Where the server listens, its kind, such as ``"worker"``, and what errors call it.
-    command
-        The command that starts it, without its token, for errors; an attribute, as more of it may be known later.
-    timeout_s, connect_s
-        Longest time without progress of an answer, and of the first one; the latter is as the former if None.
-    token
-        The token for a server over TCP, if it has one.
+    ``server`` is its kind, such as ``"worker"``, ``name`` what errors call it, and ``command`` what starts it, without
+    its token. ``timeout_s`` is the longest time without progress, ``connect_s`` that until the first answer.
+    ``process`` tells the server's process from another one at the same address; 0 before the first answer.
 
-    Attributes
-    ----------
-    process : int
-        Tells the server's process from another one at the same address.
-
-    Raises
-    ------
-    UserError
-        If the server is not there or serves another client; `TokenError` for its token.
-    P4sgdError
-        If it does not answer as it should; `GoneError` if not in time.
+    Raises UserError if the server is not there or serves another client, `TokenError` if only one of both has the token
+    or another one, `GoneError` if it does not answer in time, P4sgdError if it does not answer as it should.
     """
 
     def __init__(
@@ -76,7 +60,7 @@ class ControlClient:
         self._address, self._server, self._name, self.command = address, server, name, command
         self._token = token if address.path is None else None
         self._timeout_s, self._connect_s = timeout_s, timeout_s if connect_s is None else connect_s
-        self.process = 0  # until it has said hello
+        self.process = 0
         self._connection: socket.socket | None = None
         self._failure: P4sgdError | None = None
         self._connect()
@@ -86,11 +70,7 @@ class ControlClient:
     ) -> tuple[Any, npt.NDArray[np.uint8]]:
         """Call a method; returns its result, and the body of the answer, at most ``most`` bytes.
 
-        Raises
-        ------
-        P4sgdError
-            `RefusalError` if the server refuses; `GoneError` if it is gone, does not answer in time, was started again;
-            otherwise if it serves another client meanwhile or does not answer as it should.
+        Raises P4sgdError: `RefusalError` if the server refuses, `GoneError` if it is gone or does not answer in time.
         """
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))

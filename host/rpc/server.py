@@ -108,18 +108,9 @@ class _Connection:
 class ControlServer:
     """Answers requests, in the event loop of its owner.
 
-    Parameters
-    ----------
-    listener
-        Where clients connect, and the token that they must have. It is closed with the server.
-    server, methods
-        Kind of the server, such as ``"worker"``, and what clients may call.
-    refusals
-        Exceptions of methods, besides `RefusedError` and OSError, whose messages are sent to the client.
-    most_clients, busy
-        How many clients may be connected, and what another one is told, after the server's name.
-    body_limit
-        Most bytes of the body of a request.
+    ``listener`` is closed with the server. ``server`` is its kind, such as ``"worker"``. Messages of ``refusals``,
+    exceptions of methods besides `RefusedError` and OSError, are sent to the client. At most ``most_clients`` may be
+    connected; another one is told ``busy``, after the server's name. A request's body has ``body_limit`` bytes at most.
     """
 
     def __init__(

@@ -6,8 +6,6 @@ there is a cluster when there is none.
 """
 
 import contextlib
-import dataclasses
-import json
 import os
 import stat
 import subprocess
@@ -17,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
@@ -25,25 +25,20 @@ from p4sgd.sim.cache import cache_directory
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """Options of `p4sgd cluster up`."""
+    """Options of `p4sgd cluster up`.
+
+    ``file`` is a cluster file with the addresses; without it, one is made for so many ``workers``. The last ``sparse``
+    of them keep only features that are not 0, the others are of configuration ``config``; ``slots`` is None for those
+    of the configuration. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
+    """
 
     file: str | None
-    """A cluster file with the addresses; None to make one."""
     workers: int
-    """Number of workers, if there is no file."""
     sparse: int
-    """How many of them, the last ones, keep only features that are not 0."""
     config: str
-    """Configuration of the others."""
     slots: int | None
-    """Slots of all; None for those of the configuration."""
     faults: tuple[str, ...]
-    """Faults of the workers' links, as ``link_loss=0.02``."""
     seed: int
-    """Seed of the faults; worker i takes the seed + i."""
-
-
-# -- for the command line ----------------------------------------------------------------------------------------------
 
 
 _TIMEOUT_S = 10.0
@@ -65,18 +60,10 @@ _END_S = 60.0
 def find_local_cluster() -> dict[str, Any] | None:
     """The state of this user's local cluster; None if none is running.
 
-    Returns
-    -------
-    ``file``: path of its cluster file; ``folder``: with the logs; ``members``: for each ``name``, ``config`` of a
-    worker, ``control``, the ``command`` that starts it, ``pid`` and ``ended``, how it has ended or None.
-
-    Raises UserError if another version has started it, or too many programs use it.
+    It has ``file``, the path of its cluster file, ``folder``, with the logs, and ``members``: ``name``, ``config`` of a
+    worker, ``control``, the ``command`` that starts it, ``pid``, and ``ended``, how it has ended or None.
     """
-    client = _connect()
-    if client is None:
-        return None
-    with contextlib.closing(client):
-        return dict(client.call("status")[0])
+    return _ask("status")
 
 
 def local_cluster_file() -> Path:
@@ -90,14 +77,8 @@ def local_cluster_file() -> Path:
 def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
     """Start a cluster and wait until all of its processes answer; returns its state.
 
-    Whatever keeps this function from returning ends all that was started.
-
-    Raises
-    ------
-    UserError
-        If one is running, or if the request or its file is wrong.
-    P4sgdError
-        If one of the processes ends.
+    Whatever keeps this function from returning ends all that was started. Raises UserError if one is running, or if the
+    request or its file is wrong, P4sgdError if one of the processes ends.
     """
     folder = make_folder()
     if (running := find_local_cluster()) is not None:
@@ -116,9 +97,9 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps(dataclasses.asdict(request)).encode() + b"\n")
+        process.stdin.write(msgspec.json.encode(request) + b"\n")
         process.stdin.flush()
-        answer = json.loads(process.stdout.readline() or "{}")
+        answer = msgspec.json.decode(process.stdout.readline() or b"{}")
         if "members" not in answer:
             error = UserError if answer.get("is_users") else P4sgdError
             raise error(answer.get("error") or f"the cluster has ended: {folder}/cluster.log says why")
@@ -136,14 +117,9 @@ def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
 
 def end_local_cluster() -> dict[str, Any] | None:
     """End the local cluster; returns the state that it was in, None if none was running."""
-    client = _connect()
-    if client is None:
-        return None
-    with contextlib.closing(client):
-        state = dict(client.call("end")[0])
+    state = _ask("end")
     end = time.monotonic() + _END_S
-    while (client := _connect()) is not None:
-        client.close()
+    while state is not None and find_local_cluster() is not None:
         if time.monotonic() > end:
             raise P4sgdError(f"the cluster does not end: {state['folder']}/cluster.log may say why")
         time.sleep(_LOOK_S)
@@ -174,18 +150,20 @@ def make_folder() -> Path:
     return folder
 
 
-def _connect() -> ControlClient | None:
-    """A connection to the supervisor; None if there is none."""
+def _ask(do: str) -> dict[str, Any] | None:
+    """What the supervisor answers; None if there is none."""
     try:
         address = ControlAddress.parse(f"unix:{_folder() / SOCKET}")
     except UserError:  # too long a path for a socket
         return None
     try:
-        return ControlClient(address, "cluster", "the local cluster", "p4sgd cluster up", timeout_s=_TIMEOUT_S)
+        client = ControlClient(address, "cluster", "the local cluster", "p4sgd cluster up", timeout_s=_TIMEOUT_S)
     except UserError as error:
         if isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError):
             return None
         raise
+    with contextlib.closing(client):
+        return dict(client.call(do)[0])
 
 
 def python_command(program: str, *words: str) -> list[str]:

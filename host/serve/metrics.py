@@ -100,25 +100,19 @@ class _Collector:
     """Makes metrics of counters when they are asked for."""
 
     def __init__(self, counters: Callable[[], Mapping[str, int]], jobs: Mapping[int, Job], places: int) -> None:
-        self._counters = counters
-        self._jobs = jobs
-        self._places = places
+        self._counters, self._jobs, self._places = counters, jobs, places
 
     def collect(self) -> Iterable[Metric]:
-        counted = self._counters()
+        counted, jobs = self._counters(), dict(self._jobs)
         for name, meaning in COUNTERS.items():
             if not name.startswith("DROPPED_"):
                 yield CounterMetricFamily(_PREFIX + name.lower(), meaning, value=counted[name])
         dropped = CounterMetricFamily(_PREFIX + "dropped", "frames dropped", labels=["reason"])
         for drop in (*DropReason, *KeyedDrop):
             dropped.add_metric([drop.name.lower()], counted[f"DROPPED_{drop.name}"])
-        yield dropped
-        served = dict(self._jobs)
-        yield GaugeMetricFamily(_PREFIX + "jobs", "jobs that are served", value=len(served))
         info = InfoMetricFamily(_PREFIX + "job", "the number of the job in a place", labels=["place"])
-        for place, job in sorted(served.items()):
+        for place, job in sorted(jobs.items()):
             info.add_metric([str(place)], {"job": str(job.number)})
-        yield info
         # By place, as they are counted: by number, a job would begin with the counts of those before it in its place.
         packets = CounterMetricFamily(
             _PREFIX + "job_packets",
@@ -128,11 +122,16 @@ class _Collector:
         for place in range(self._places):
             for name, outcome in zip(job_counters(place), ("accepted", "dropped"), strict=True):
                 packets.add_metric([str(place), outcome], counted[name])
-        yield packets
+        yield from (
+            dropped,
+            GaugeMetricFamily(_PREFIX + "jobs", "jobs that are served", value=len(jobs)),
+            info,
+            packets,
+        )
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """Look up the user to become; raises UserError if that cannot be."""
+    """Look up the user to become; raises UserError if this cannot be."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
@@ -147,22 +146,17 @@ def find_user(name: str) -> pwd.struct_passwd:
 def drop_privileges(user: pwd.struct_passwd) -> None:
     """Become a user, with no groups but its own; raises P4sgdError if root's rights could be regained.
 
-    Open sockets stay open. Groups are changed first, as that needs root's rights.
+    Open sockets stay open.
     """
     try:
-        os.setgroups([])
+        os.setgroups([])  # before the rights to do so are lost
         os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
         os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
     except OSError as error:
         raise P4sgdError(f"cannot become {user.pw_name}: {error.strerror}") from error
     is_left = os.getresuid() != (user.pw_uid,) * 3 or os.getresgid() != (user.pw_gid,) * 3 or os.getgroups()
-    if is_left or _can_be_root():
-        raise P4sgdError(f"root's rights could be regained after becoming {user.pw_name}")
-
-
-def _can_be_root() -> bool:
-    try:
+    with contextlib.suppress(PermissionError):
         os.setuid(0)
-    except PermissionError:
-        return False
-    return True
+        is_left = True
+    if is_left:
+        raise P4sgdError(f"root's rights could be regained after becoming {user.pw_name}")

@@ -23,6 +23,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from p4sgd.host.aggregators.cluster_file import Cluster, read_cluster
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
@@ -232,7 +234,7 @@ class _Supervisor:
 def supervise() -> None:
     """The program of the supervisor: takes a request from standard input, and prints the state once all answer."""
     try:
-        _Supervisor(ClusterRequest(**json.loads(sys.stdin.readline()))).run()
+        _Supervisor(msgspec.json.decode(sys.stdin.readline(), type=ClusterRequest)).run()
     except (UserError, P4sgdError, OSError) as error:
         print(json.dumps({"error": str(error), "is_users": isinstance(error, UserError)}), flush=True)
 

@@ -1,7 +1,7 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,17 @@ from p4sgd.host.rpc.address import ControlListener
 from p4sgd.host.rpc.message import RefusedError
 from p4sgd.host.rpc.server import ControlServer, Methods, Until
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
+
+if TYPE_CHECKING:
+    from p4sgd.host.serve.simulated_worker import SimulatedWorker
+    from p4sgd.sim.emulator.networked import NetworkedWorker
+
+ServedWorker: TypeAlias = "NetworkedWorker | SimulatedWorker"
+"""A worker that does nothing by itself: its server calls `work` after every frame and request, and at `next_work`."""
 
 _FRAMES = 64
 """Most frames taken in one turn, so that the client has its turn too."""
@@ -36,50 +43,6 @@ _Address = Annotated[int, Meta(ge=0)]
 _Size = Annotated[int, Meta(ge=1)]
 
 
-class ServedWorker(Protocol):
-    """Registers, memory and packets of a worker that does nothing by itself: its server calls `work`.
-
-    Accesses to registers and memory that it refuses raise `EmulatorError`, `UserError`, ValueError or MemoryError.
-    """
-
-    @property
-    def config(self) -> WorkerConfig:
-        """Size of the worker."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether no run is requested or under way."""
-
-    @property
-    def next_work(self) -> int | None:
-        """When to call `work` even if nothing is received, in the cycles of `cycles_now`; None for never."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes that all memories keep, if that depends on what is written; else 0."""
-
-    def work(self) -> None:
-        """Go on for a moment; called after every frame and request."""
-
-    def receive(self, frame: bytes) -> None:
-        """Take a frame of any length."""
-
-    def read_register(self, offset: int) -> int:
-        """Read a word."""
-
-    def write_register(self, offset: int, word: int) -> None:
-        """Write a word."""
-
-    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """A copy of bytes of a bank."""
-
-    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes to a bank. The array may be kept: it must not be changed afterwards."""
-
-    def forget_memory(self, bank: int, address: int, size: int) -> None:
-        """Release bytes of a bank that are about to be written, or refuse to have them written."""
-
-
 def cycles_now() -> int:
     """This machine's time in clock cycles of the hardware."""
     return time.monotonic_ns() // CLOCK_NS
@@ -95,8 +58,7 @@ class WorkerServer:
     listener
         Where clients connect. It is closed with the server.
     memory_limit
-        Most bytes that the worker's memories may keep, all together. A run under way may also hold what was overwritten
-        since it began.
+        Most bytes that all memories of the worker may keep. A run may also hold what was overwritten since it began.
     """
 
     def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:
@@ -104,18 +66,17 @@ class WorkerServer:
         self._link = link
         self._memory_limit = memory_limit
         self._orphan_ends_at: float | None = None
-        methods = Methods(
-            read_registers=self._read_registers,
-            write_registers=self._write_registers,
-            read_memory=self._read_memory,
-            prepare_write=self._prepare_write,
-            write_memory=self._write_memory,
-            await_end=self._await_end,
-        )
         self._control = ControlServer(
             listener,
             "worker",
-            methods,
+            Methods(
+                read_registers=self._read_registers,
+                write_registers=self._write_registers,
+                read_memory=self._read_memory,
+                prepare_write=self._prepare_write,
+                write_memory=self._write_memory,
+                await_end=self._await_end,
+            ),
             refusals=(EmulatorError, UserError, MemoryError, ValueError),
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
@@ -135,11 +96,9 @@ class WorkerServer:
 
     def _seconds_to_work(self) -> float | None:
         """Seconds until there is something to do even if nothing is received; None if there is nothing."""
-        waits = []
-        if self._orphan_ends_at is not None:
-            waits.append(self._orphan_ends_at - time.monotonic())
-        if self._worker.next_work is not None:
-            waits.append((self._worker.next_work - cycles_now()) * CLOCK_NS / 1e9)
+        next_work, orphan_ends_at = self._worker.next_work, self._orphan_ends_at
+        waits = [] if next_work is None else [(next_work - cycles_now()) * CLOCK_NS / 1e9]
+        waits += [] if orphan_ends_at is None else [orphan_ends_at - time.monotonic()]
         return min(waits, default=None)
 
     def _take_frames(self) -> None:
@@ -159,8 +118,6 @@ class WorkerServer:
             self._orphan_ends_at = None
             client = RegisterClient(self._worker.read_register, self._worker.write_register)
             client.write(registers.ABORT, abort=1)
-
-    # -- methods for the client ----------------------------------------------------------------------------------
 
     # -- requests ------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from support.namespace import Namespace
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _TESTS = Path(__file__).parents[1]
 _READY_S = 120
+_FINISH_S = 300
 _GRPC = "127.0.0.1:9559"
 _STOP_S = 10
 
@@ -26,6 +27,27 @@ def _cable(one, name, other, other_name):
     one.ip("link", "add", name, "type", "veth", "peer", "name", other_name, "netns", other_thread)
     for namespace, end in ((one, name), (other, other_name)):
         namespace.ip("link", "set", end, "up")
+
+
+def await_file(path, process):
+    """Wait until a process has made a file."""
+    end = time.monotonic() + _READY_S
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, f"there is no {path}"
+        time.sleep(0.02)
+
+
+def finish(process, status=0):
+    """What a command says, standard output and errors, once it has ended as it should."""
+    try:
+        out, err = process.communicate(timeout=_FINISH_S)
+    except BaseException:
+        process.kill()
+        raise
+    assert process.returncode == status, out + err
+    assert "Traceback" not in err
+    return out, err
 
 
 class Lab:
@@ -186,6 +208,14 @@ class Lab:
         if process.returncode:
             raise SystemExit(f"{out}{err}")
         return json.loads(out)
+
+    def run(self, *words, status=0):
+        """What a command says, see `finish`."""
+        return finish(self.p4sgd(*words), status)
+
+    def weights(self, *words):
+        """Hash of the weights that a training ends with."""
+        return json.loads(self.run("train", *words, "--json")[0])["weights_sha256"]
 
     def close(self):
         self._stack.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.bench import times
+from support.lab import await_file
 from support.namespace import Namespace
 from support.switch import serving
 
@@ -77,14 +78,6 @@ class Forger:
         self._socket.close()
 
 
-def wait_for(path, process):
-    end = time.monotonic() + LIMIT_S
-    while not path.exists():
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def go_on(control):
     """Return after some more epochs of the training."""
     end, accepted = time.monotonic() + LIMIT_S, control.counters()["JOB0_ACCEPTED"]
@@ -110,13 +103,13 @@ def test_forged_datagrams_change_a_counter(seed, tmp_path):
             stack.callback(workers[-1].terminate)
         _, control = stack.enter_context(serving(namespace, tmp_path, [f"udp:{SWITCH}"]))
         for host, worker in zip(WORKERS, workers, strict=True):
-            wait_for(tmp_path / str(host), worker)
+            await_file(tmp_path / str(host), worker)
         command = [PROGRAM, "train", *TRAIN, "--device", "cluster", "--cluster", "cluster.toml", "--epochs", "1000000"]
         command += ["--checkpoint", "first.epoch"]
         pipe = subprocess.PIPE
         run = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True))
         stack.callback(run.kill)
-        wait_for(tmp_path / "first.epoch", run)  # before it packets are sent to measure them
+        await_file(tmp_path / "first.epoch", run)  # before it packets are sent to measure them
         (job,) = control.served().values()
         assert job.key is not None
         macs = [address_of(host) for host in (SWITCH, WORKERS[0])]

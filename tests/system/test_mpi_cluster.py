@@ -3,10 +3,9 @@
 import json
 import re
 import signal
-import time
 
 import pytest
-from support.lab import Lab
+from support.lab import Lab, await_file
 from support.loopback import loopback
 from support.mpi import needs_mpi, started, train
 from support.switch import serving
@@ -32,19 +31,11 @@ def weights(*words, **options):
     return json.loads(out)["weights_sha256"]
 
 
-def await_checkpoint(process, folder):
-    end = time.monotonic() + PATIENCE_S
-    while not (folder / "state").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def in_the_middle(lab, do_it):
     """A run to which something happens after some epochs: its exit status and standard error."""
     words = ("digits:3", "--epochs", 5000, "--batch", 64, "--checkpoint", "state", "--quiet", *CLUSTER)
     with started(*words, ranks=RANKS, cwd=lab.folder) as process:
-        await_checkpoint(process, lab.folder)
+        await_file(lab.folder / "state", process)
         do_it(process)
         _, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, err
@@ -116,7 +107,7 @@ def test_ranks_that_are_workers_notice_that_the_switch_has_ended(tmp_path):
     lab = Lab(tmp_path, RANKS, ranks=True, network="resend_us = 20000")
     try:
         run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16)
-        await_checkpoint(run, tmp_path)
+        await_file(tmp_path / "state", run)
         lab.kill("switch")
         _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for 120 s
         assert run.returncode == 1, err
@@ -155,7 +146,7 @@ def test_ranks_that_wait_for_a_paused_switch_can_be_interrupted(tmp_path, by):
     with serving(None, tmp_path, [f"udp:{switch}"]) as (aggregator, _):
         try:
             with started(*words, "--parallel", "data", "--split", 16, ranks=RANKS, cwd=tmp_path) as run:
-                await_checkpoint(run, tmp_path)
+                await_file(tmp_path / "state", run)
                 aggregator.send_signal(signal.SIGSTOP)
                 run.send_signal(by)
                 try:

@@ -180,25 +180,6 @@ def begin_session(device, seed):
 
 
 @pytest.mark.rtl
-@pytest.mark.slow
-def test_losses_do_not_hide_who_is_missing(rtl, seed):
-    device = rtl(TINY, 2, seed=seed)
-
-    def cut():
-        device.cut(up=[1], down=[1])
-        device.inject_faults(link_loss=0.1)
-
-    for number in range(6):
-        device.cut()
-        device.inject_faults()
-        job = random_job(TINY, 2, seed=seed + number, mini_batches=30)
-        print(f"P4SGD_SEED={seed}, run {number}: {job.settings}")
-        run_into(device, job, 200, cut)
-        said, _ = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
-        assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
-
-
-@pytest.mark.rtl
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.bench import default_seed
-from support.lab import Lab
+from support.lab import Lab, await_file, finish
 
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.cluster.build import build_single_worker
-
-_LIMIT_S = 120
 
 PATIENT = "resend_us = 20000"
 """What is sent again was lost, also on a machine that does much else."""
@@ -28,24 +26,6 @@ def lab(tmp_path_factory):
     found = Lab(tmp_path_factory.mktemp("lab"), 4, network=PATIENT)
     yield found
     found.close()
-
-
-def end(process, status=0):
-    """What a command says, once it has ended as it should."""
-    try:
-        out, err = process.communicate(timeout=_LIMIT_S)
-    except BaseException:
-        process.kill()
-        raise
-    assert process.returncode == status, out + err
-    assert "Traceback" not in err
-    return out, err
-
-
-def weights(lab, *words):
-    """Hash of the weights that a run ends with."""
-    out, _ = end(lab.p4sgd("train", *words, "--json"))
-    return json.loads(out)["weights_sha256"]
 
 
 RUN = ("breast_cancer", "--epochs", "3", "--batch", "32")
@@ -63,7 +43,7 @@ def emulated(*words):
 @pytest.mark.parametrize(("merge", "expected"), [("auto", {1, 2, 3, 4}), ("1", {1}), ("3", {2})])
 def test_weights_are_the_emulators(lab, merge, expected):
     """However many micro-batches of a mini-batch of 4 are in a packet; 3 at most are 2 and 2."""
-    out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--merge", merge, "--json"))
+    out, _ = lab.run("train", *RUN, *CLUSTER, "--merge", merge, "--json")
     document = json.loads(out)
     times, micro_batches = document["message_times"], document["packets"]["micro_batches"]
     assert document["packets"]["version"] == 2
@@ -80,7 +60,7 @@ def test_weights_are_the_emulators_whatever_the_network_does(seed, tmp_path, mer
     """Four packets for each worker and AllReduce; a mini-batch has as many of these as ``merge`` makes, or more."""
     lab = Lab(tmp_path, 4, faults=map(str, (seed, 0.05, 0.05, 1000)))
     try:
-        got = weights(lab, *RUN, *CLUSTER, "--merge", merge)
+        got = lab.weights(*RUN, *CLUSTER, "--merge", merge)
         time.sleep(0.5)
         assert got == emulated(*RUN)
         counts = json.loads((tmp_path / "relay.json").read_text())
@@ -96,12 +76,7 @@ LONG = ("digits:3", "--epochs", "100", "--batch", "64", "--checkpoint", "run.che
 def begin_and_break(lab, break_it, *words, job=LONG):
     """A run that something happens to after some epochs."""
     run = lab.p4sgd("train", *job, *CLUSTER, *words)
-    limit = time.monotonic() + _LIMIT_S
-    checkpoint = lab.folder / "run.checkpoint"
-    while not checkpoint.exists():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    await_file(lab.folder / "run.checkpoint", run)
     time.sleep(0.3)
     break_it()
     return run
@@ -109,14 +84,14 @@ def begin_and_break(lab, break_it, *words, job=LONG):
 
 def fail_in_the_middle(lab, break_it):
     """Output of a run that ends because of what happens to it."""
-    return end(begin_and_break(lab, break_it, "--on-loss", "stop"), 1)[1]
+    return finish(begin_and_break(lab, break_it, "--on-loss", "stop"), 1)[1]
 
 
 def resumed(lab):
     """The hash of a run that goes on to a few epochs more, and that of one that was never stopped."""
     done = int(re.search(r"state after epoch (\d+)", lab.said).group(1))
     epochs = str(done + 2)
-    got = weights(lab, "--resume", "run.checkpoint", "--epochs", epochs)
+    got = lab.weights("--resume", "run.checkpoint", "--epochs", epochs)
     return got, emulated(*LONG[:1], "--epochs", epochs, *LONG[3:5])
 
 
@@ -176,7 +151,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_with_another(own_l
 )
 def test_the_others_take_over_from_a_worker_that_is_lost(own_lab, break_it, says):
     run = begin_and_break(own_lab, lambda: break_it(own_lab), "--json", "--quiet")
-    out, said = end(run)
+    out, said = finish(run)
     document = json.loads(out)
     (remark,) = [remark for remark in document["remarks"] if "worker 2" in remark]
     assert re.search(rf"epoch \d+ is trained by 3 workers instead of 4: {says}", remark)
@@ -189,7 +164,7 @@ def test_a_worker_that_comes_later_takes_part(tmp_path):
     lab = Lab(tmp_path, 4, network=PATIENT, entries=["share = 2", "", "", "late = true"], absent={3})
     try:
         run = begin_and_break(lab, lambda: lab.start_worker(3), "--json")
-        document = json.loads(end(run)[0])
+        document = json.loads(finish(run)[0])
         assert any("4 workers, 1 of them new: worker 3 at unix:" in remark for remark in document["remarks"])
         assert sum(document["units"]) == 9
         assert document["units"][0] in (3, 4), "of 9 units, by a share of 2 in 5"
@@ -205,7 +180,7 @@ def restart(lab, worker):
 
 @pytest.mark.slow
 def test_a_worker_that_is_started_again_takes_part_again(own_lab):
-    document = json.loads(end(begin_and_break(own_lab, lambda: restart(own_lab, 1), "--json"))[0])
+    document = json.loads(finish(begin_and_break(own_lab, lambda: restart(own_lab, 1), "--json"))[0])
     assert [remark for remark in document["remarks"] if "instead of 4: worker 1 " in remark]
     assert [remark for remark in document["remarks"] if "4 workers, 1 of them new: worker 1 at unix:" in remark]
     assert document["weights_sha256"] == emulated(*LONG[:5])
@@ -221,7 +196,7 @@ def test_workers_of_verilog_beside_emulated_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(scratch))
     lab = Lab(tmp_path, 4, rtl=2, network=f"{PATIENT}\nresends = 40\ndoublings = 3")
     try:
-        out, _ = end(lab.p4sgd("train", *RUN, *CLUSTER, "--json"))
+        out, _ = lab.run("train", *RUN, *CLUSTER, "--json")
         document = json.loads(out)
         assert document["packets"] == {"version": 1, "micro_batches": 1}, "what hardware speaks"
         assert document["weights_sha256"] == emulated(*RUN)
@@ -244,12 +219,12 @@ def test_an_aggregator_or_a_worker_that_is_not_there(lab):
     (lab.folder / "nobody.toml").write_text(
         (lab.folder / "cluster.toml").read_text().replace("unix:worker3", "unix:nobody")
     )
-    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 2)
+    _, said = lab.run("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml", status=2)
     assert re.search(r"worker 3 at unix:\S*nobody is not there .*start it: p4sgd worker", said)
     (lab.folder / "nobody.toml").write_text(
         (lab.folder / "cluster.toml").read_text().replace("unix:switch", "unix:nobody")
     )
-    _, said = end(lab.p4sgd("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml"), 2)
+    _, said = lab.run("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml", status=2)
     assert re.search(r"the aggregator at unix:\S*nobody is not there .*p4sgd switch serve", said)
 
 
@@ -289,13 +264,13 @@ def mixed_lab(tmp_path_factory):
 
 def test_sparse_workers_among_dense_ones_end_with_the_emulators_weights(mixed_lab):
     run = (*MADE, "--epochs", "2")
-    out, _ = end(mixed_lab.p4sgd("train", *run, *CLUSTER, "--json"))
+    out, _ = mixed_lab.run("train", *run, *CLUSTER, "--json")
     document = json.loads(out)
     assert [worker["sparse"] for worker in document["configuration"]] == [False, True, True]
     dense, first, second = document["units"]
     assert (dense, first + second) == (8, 14), "the dense worker has all units that it holds, with staleness"
     assert first > second, "sparse workers have nonzeros by shares of 4 and 2"
-    assert document["weights_sha256"] == weights(mixed_lab, *run, "--workers", "1")
+    assert document["weights_sha256"] == mixed_lab.weights(*run, "--workers", "1")
 
 
 def test_the_doctor_finds_nothing_with_sparse_workers(mixed_lab):
@@ -303,7 +278,7 @@ def test_the_doctor_finds_nothing_with_sparse_workers(mixed_lab):
 
 
 def test_sparse_workers_refuse_zeros_that_scaling_changes(mixed_lab):
-    _, said = end(mixed_lab.p4sgd("train", *RUN, *CLUSTER), 2)
+    _, said = mixed_lab.run("train", *RUN, *CLUSTER, status=2)
     assert "the scaling standard makes zeros other numbers, and sparse workers keep only what is not 0" in said
 
 
@@ -319,10 +294,10 @@ def test_a_sparse_worker_is_replaced_and_comes_back(tmp_path, configs):
         write_sparse_data(tmp_path)
         lost = configs.index(SPARSE)
         run = begin_and_break(lab, lambda: restart(lab, lost), job=(*MADE, *long))
-        document = json.loads(end(run)[0])
+        document = json.loads(finish(run)[0])
         assert [remark for remark in document["remarks"] if f"instead of 4: worker {lost} " in remark]
         assert [remark for remark in document["remarks"] if f"4 workers, 1 of them new: worker {lost} at" in remark]
-        assert document["weights_sha256"] == weights(lab, *MADE, *long[:2])
+        assert document["weights_sha256"] == lab.weights(*MADE, *long[:2])
     finally:
         lab.close()
 
@@ -344,7 +319,7 @@ def test_sparse_workers_beside_those_of_verilog(seed, tmp_path):
     try:
         write_sparse_data(tmp_path)
         run = (*MADE, "--epochs", "2", "--checkpoint", "run.checkpoint")
-        assert weights(lab, *run, *CLUSTER) == weights(lab, *run[:-2], "--workers", "1")
+        assert lab.weights(*run, *CLUSTER) == lab.weights(*run[:-2], "--workers", "1")
         assert doctor(lab, 0) == []
         goes_on = "--resume", "run.checkpoint", "--epochs"
         emulated = ("--device", "emulator", "--workers")
@@ -354,8 +329,8 @@ def test_sparse_workers_beside_those_of_verilog(seed, tmp_path):
             ("6", (*emulated, "4", "--config", "tiny")),
             ("7", CLUSTER),
         ):
-            got = weights(lab, *goes_on, epochs, *words)
-        assert got == weights(lab, *MADE, "--epochs", "7")
+            got = lab.weights(*goes_on, epochs, *words)
+        assert got == lab.weights(*MADE, "--epochs", "7")
     finally:
         lab.close()
 
@@ -365,7 +340,7 @@ def test_sparse_workers_beside_those_of_verilog(seed, tmp_path):
 
 def doctor(lab, status, cluster="cluster.toml"):
     """Findings that are not passed."""
-    out, _ = end(lab.p4sgd("doctor", "--device", "cluster", "--cluster", cluster, "--json"), status)
+    out, _ = lab.run("doctor", "--device", "cluster", "--cluster", cluster, "--json", status=status)
     return [
         (finding["worker"], finding["check"], finding["problem"])
         for finding in json.loads(out)["findings"]
@@ -374,7 +349,7 @@ def doctor(lab, status, cluster="cluster.toml"):
 
 
 def test_the_doctor_finds_nothing_and_says_which_version_is_used(lab):
-    out, _ = end(lab.p4sgd("doctor", *CLUSTER, "--json"))
+    out, _ = lab.run("doctor", *CLUSTER, "--json")
     findings = json.loads(out)["findings"]
     assert not [finding for finding in findings if finding["result"] == "failed"]
     (packets,) = (finding for finding in findings if finding["check"] == "packets")
@@ -412,7 +387,7 @@ def test_the_doctor_finds_workers_behind_other_ports(lab):
     ],
 )
 def test_options_that_do_not_go_together(lab, words, says):
-    _, said = end(lab.p4sgd("train", *RUN, *words), 2)
+    _, said = lab.run("train", *RUN, *words, status=2)
     assert says in said
 
 
@@ -421,7 +396,7 @@ def test_workers_with_another_number_of_slots(lab):
     lab.configs[3] = "small"
     try:
         lab.start_worker(3)
-        _, said = end(lab.p4sgd("train", *RUN, *CLUSTER), 2)
+        _, said = lab.run("train", *RUN, *CLUSTER, status=2)
         assert re.search(r"worker 3 at \S*worker3 has 8 slots, worker 0 at \S*worker0 has 4", said)
     finally:
         lab.kill("worker3", 15)
@@ -435,7 +410,7 @@ def test_workers_of_several_sizes(tmp_path):
     try:
         expected = emulated(*RUN)
         for words in ((), ("--shares", "auto")):
-            assert weights(lab, *RUN, *CLUSTER, *words) == expected
+            assert lab.weights(*RUN, *CLUSTER, *words) == expected
     finally:
         lab.close()
 
