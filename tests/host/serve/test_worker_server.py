@@ -179,7 +179,7 @@ def test_a_second_client_is_told(remote, address):
         ({"do": "write_registers", "words": [[64, 1], [66, 0]]}, "multiple of 4 - at `$.words[1][0]`"),
         ({"do": "write_memory", "bank": 0, "address": 0, "size": 2}, "the body has 3 bytes, not 2"),
     ],
-    ids=str,
+    ids=range(6),
 )
 def test_requests_that_are_wrong_are_refused_and_the_next_one_works(remote, asked, says):
     with pytest.raises(RefusalError) as refused:
