@@ -30,19 +30,10 @@ def correlated(samples, features, seed, rho=0.9):
     return (x + rng.normal(size=features)) * 10.0 ** rng.uniform(-6, 6, features)
 
 
-def moments_of(x, scaling):
-    moments = Moments.empty(x.shape[1])
-    moments.add(x, scaling)
-    return moments
-
-
 def whiten(x, damping=0.01, planes=8, kind="standard"):
-    scaling = Scaling.fit(x, kind)
-    return Whitening.fit(moments_of(x, scaling), scaling, damping, planes)
-
-
-def arrays(part):
-    return [np.asarray(each).tobytes() for each in vars(part).values() if isinstance(each, int | np.ndarray)]
+    scaling, moments = Scaling.fit(x, kind), Moments.empty(x.shape[1])
+    moments.add(x, scaling)
+    return Whitening.fit(moments, scaling, damping, planes)
 
 
 @settings(max_examples=30)
@@ -56,45 +47,31 @@ def arrays(part):
     seed=st.integers(0, 2**32),
 )
 def test_every_division_of_the_samples_gives_the_same_bits(samples, features, size, kind, sparse, planes, seed):
+    """Exact moments, and whitened features that are exact sums."""
     x = correlated(samples, features, seed)
     x[np.random.default_rng(seed).random(x.shape) < 0.3] = 0
     x = scipy.sparse.csr_array(x) if sparse else x
-    scaling = Scaling.fit(x, kind)
-    whole = moments_of(x, scaling)
-    v = to_grid(scaling, x).astype(np.int64).astype(object)
-    assert whole.sums.tolist() == v.sum(axis=0).tolist()
-    for column in range(features):
-        block = slice(column // BLOCK * BLOCK, column // BLOCK * BLOCK + BLOCK)
-        expected = (v[:, column] @ v[:, block]).tolist()
-        assert whole.products[column].tolist() == expected + [0] * (BLOCK - len(expected))
-    expected = Whitening.fit(whole, scaling, 0.01, planes)
-
+    whitening = whiten(x, planes=planes, kind=kind)
     moments, rows = Moments.empty(features), []
     for part in np.array_split(np.arange(samples), size):
         if part.size:
-            moments.add(x[part], scaling)
-            rows.append(expected.apply(x[part]))
-    assert arrays(moments) == arrays(whole)
-    assert np.concatenate(rows).tobytes() == expected.apply(x).tobytes()
-
-
-@given(seed=st.integers(0, 2**32), planes=st.sampled_from([1, 8]), kind=st.sampled_from(KINDS))
-@settings(max_examples=20)
-def test_a_whitened_feature_is_an_exact_sum(seed, planes, kind):
-    x = correlated(80, BLOCK + 2, seed)
-    whitening = whiten(x, planes=planes, kind=kind)
-    v, a = to_grid(whitening.scaling, x[:3]), whitening.apply(x[:3])
-    for row in (0, 1, 50, BLOCK, BLOCK + 1):
-        first = row // BLOCK * BLOCK
-        for sample in range(3):
-            differences = v[sample, first : first + BLOCK] - whitening.centre[first : first + BLOCK]
-            whole = sum(
-                int(factor) * int(difference)
-                for factor, difference in zip(whitening.matrix[row], differences, strict=False)
-            )
-            exact = Fraction(whole) / 2 ** int(whitening.exponent[row]) + Fraction(whitening.shift[row])
-            assert abs(whole) < 2**53
-            assert a[sample, row] == float(exact)
+            moments.add(x[part], whitening.scaling)
+            rows.append(whitening.apply(x[part]))
+    a = np.concatenate(rows)
+    assert a.tobytes() == whitening.apply(x).tobytes()
+    v = to_grid(whitening.scaling, x).astype(np.int64).astype(object)
+    assert moments.sums.tolist() == v.sum(axis=0).tolist()
+    for column in range(features):
+        block = slice(column // BLOCK * BLOCK, column // BLOCK * BLOCK + BLOCK)
+        products = (v[:, column] @ v[:, block]).tolist()
+        assert moments.products[column].tolist() == products + [0] * (BLOCK - len(products))
+        differences = v[0, block] - whitening.centre[block].astype(object)
+        whole = sum(
+            int(each) * int(difference) for each, difference in zip(whitening.matrix[column], differences, strict=False)
+        )
+        assert abs(whole) < 2**53
+        exact = Fraction(whole) / 2 ** int(whitening.exponent[column]) + Fraction(whitening.shift[column])
+        assert a[0, column] == float(exact)
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.01, 1.0])
@@ -103,8 +80,7 @@ def test_features_are_whitened(damping, kind):
     """Against Cholesky factors of correlations in float64, but for the rounding of the grid."""
     x = correlated(500, BLOCK + 20, 1)
     whitening = whiten(x, damping, kind=kind)
-    assert whitening.told == ()
-    assert whitening.signed
+    assert (whitening.told, whitening.signed) == ((), True)
     standard = (x - x.mean(axis=0)) / x.std(axis=0)
     expected = np.empty_like(x)
     for columns in (slice(0, BLOCK), slice(BLOCK, None)):
@@ -116,13 +92,11 @@ def test_features_are_whitened(damping, kind):
 
 
 def test_the_factor_does_not_depend_on_the_library():
-    rng = np.random.default_rng(3)
-    matrix = np.corrcoef(rng.normal(size=(20, 100)))
+    matrix = np.corrcoef(np.random.default_rng(3).normal(size=(20, 100)))
     inverse = factor(matrix, 0.1)
     assert np.array_equal(inverse, np.tril(inverse))
     assert inverse @ (matrix + 0.1 * np.eye(20)) @ inverse.T == pytest.approx(np.eye(20), abs=1e-12)
-    assert factor(np.ones((2, 2)), 0.0) is None
-    assert factor(np.ones((2, 2)), 1e-3) is not None
+    assert [factor(np.ones((2, 2)), damping) is None for damping in (0.0, 1e-3)] == [True, False]
 
 
 @pytest.mark.parametrize(("planes", "left_out"), [(1, [9, 11]), (4, [9, 11]), (8, [9])])
@@ -150,8 +124,7 @@ def test_what_cannot_be_whitened_is_left_and_told(planes, left_out, kind):
         assert np.unique(np.rint(levels)).size == 2, "nor are both the same"
         assert not np.delete(whitening.matrix[:BLOCK, column], column).any(), "it is not mixed into others"
     part = a[:, BLOCK : 2 * BLOCK]
-    correlations = np.corrcoef(x[:, BLOCK : 2 * BLOCK].T)
-    assert np.corrcoef(part.T) == pytest.approx(correlations, abs=1e-3), "each is standardised"
+    assert np.corrcoef(part.T) == pytest.approx(np.corrcoef(x[:, BLOCK : 2 * BLOCK].T), abs=1e-3), "only standardised"
     mixed = np.delete(a[:, :BLOCK], [7, *left_out], axis=1)
     assert np.corrcoef(mixed.T) == pytest.approx(np.eye(mixed.shape[1]), abs=1e-2)
     assert whiten(x, 0.1, planes, kind).told == (binary,)
@@ -160,37 +133,24 @@ def test_what_cannot_be_whitened_is_left_and_told(planes, left_out, kind):
 @pytest.mark.parametrize("planes", [1, 4, 8])
 def test_features_that_are_mostly_zero_are_left_out(planes):
     """They keep the range that the scaling gives them, which leaves most of their values unclamped."""
-    x = correlated(1000, 20, 7)
-    x[:, 4] = np.where(np.arange(1000) % 150 == 0, x[:, 4] / np.abs(x[:, 4]).max() + 9, 0)
-    whitening = whiten(x, planes=planes, kind="standard")
+    x, seldom = correlated(1000, 20, 7), np.arange(1000) % 150 == 0
+    x[:, 4] = np.where(seldom, x[:, 4] / np.abs(x[:, 4]).max() + 9, 0)
+    whitening = whiten(x, planes=planes)
     assert "left out of the whitening: 1 of 20" in whitening.told[0]
     a = whitening.apply(x)[:, 4]
     if planes > 1:
         assert a == pytest.approx(whitening.scaling.apply(x)[:, 4], abs=1e-3)
-        assert np.abs(a[::150]).max() < 1.1
+        assert np.abs(a[seldom]).max() < 1.1
     else:
-        assert ((a > 0.5) == (np.arange(1000) % 150 == 0)).all()
+        assert ((a > 0.5) == seldom).all()
     assert not np.delete(whitening.matrix[:20, 4], 4).any(), "it is not mixed into others"
 
 
-def test_a_block_with_fewer_samples_than_columns_is_left():
-    x = correlated(BLOCK, BLOCK + 5, 3)
-    [remark] = whiten(x).told
-    assert "features 1–64 are not whitened" in remark
-    assert "no more samples" in remark
-
-
-def test_a_single_sample_is_all_constant():
-    whitening = whiten(np.ones((1, 3)))
-    assert whitening.told == ()
-    assert not whitening.apply(np.ones((1, 3))).any()
-
-
-def test_too_many_samples_are_refused():
-    moments = Moments.empty(2)
-    moments.samples = MAX_SAMPLES + 1
-    with pytest.raises(UserError, match=r"2,147,483,648 samples exactly.* --precondition"):
-        Whitening.fit(moments, Scaling.fit(np.eye(2)), 0.1, 8)
+def test_few_samples():
+    """No more than columns: the block is left. A single one: all columns are constant."""
+    [remark] = whiten(correlated(BLOCK, BLOCK + 5, 3)).told
+    assert remark.startswith("features 1–64 are not whitened, because a block has no more samples")
+    assert not whiten(np.ones((1, 3))).apply(np.ones((1, 3))).any()
 
 
 def test_the_largest_sums_fit():
@@ -205,6 +165,9 @@ def test_the_largest_sums_fit():
     assert mean.tolist() == [edge // 2, -edge // 2]
     assert covariance.tolist() == [[edge**2 * 0.75, -(edge**2) * 0.75], [-(edge**2) * 0.75, edge**2 * 0.75]]
     assert moments.two_valued(slice(0, 2)).all()
+    moments.samples += 1
+    with pytest.raises(UserError, match=r"2,147,483,648 samples exactly.* --precondition"):
+        Whitening.fit(moments, Scaling.fit(np.eye(2)), 0.1, 8)
 
 
 @pytest.mark.parametrize("planes", [1, 8])

@@ -165,8 +165,9 @@ def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():
     assert not [remark for remark in result.remarks if "diverged" in remark]
 
 
-def test_rates_suit_the_data():
-    """Larger than the formula's where classes are apart, smaller where they overlap."""
+def test_rates_suit_data_and_mini_batch():
+    """Larger than the formula's where classes are apart, smaller where they overlap; where the norms of samples set the
+    limit, a mean over many samples bears a larger rate."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(600, 20))
     z = x @ rng.normal(size=20)
@@ -175,13 +176,11 @@ def test_rates_suit_the_data():
     noise = rng.random(600) < 1 / (1 + np.exp(-0.1 * z))
     overlapping, formula = found_and_formula(Dataset(x, noise * 1.0, "overlapping"), scaling="maxabs")
     assert overlapping < formula / 2
-
-
-def test_rates_suit_the_mini_batch():
-    """Where the norms of samples set the limit, a mean over many samples bears a larger rate."""
     data = dataset(Task.REGRESSION, samples=2048, features=60)
     small, large = (found_and_formula(data, loss="squared", scaling="maxabs", batch=batch)[0] for batch in (8, 512))
     assert large >= 2 * small
+    flat = Dataset(rng.random((16, 2)), np.full(16, 3.0), "flat")
+    assert found_and_formula(flat, loss="squared")[0] > 0
 
 
 @pytest.mark.parametrize("options", [{"l2": 10.0}, {"l1": 100.0}, {"l2": 10.0, "batch": 8192}])
@@ -209,12 +208,6 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
     found = search(prepared, options, LOSSES[loss])
     assert scores[rates.index(found)] <= 3 * min(scores)
-
-
-def test_labels_that_are_all_the_same():
-    flat = Dataset(np.random.default_rng(0).random((16, 2)), np.full(16, 3.0), "flat")
-    found, _ = found_and_formula(flat, loss="squared")
-    assert found > 0
 
 
 @pytest.mark.parametrize(

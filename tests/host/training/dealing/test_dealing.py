@@ -43,50 +43,43 @@ def units(device, options=OPTIONS):
     return [shard.units.size for shard in shards], remark
 
 
-def test_all_finish_at_the_same_time():
-    dealt, remark = units(Paced([1, 1, 1, 1]))
-    assert dealt == [4, 4, 4, 4]
-    dealt, remark = units(Paced([1, 1, 2, 2]))
-    assert dealt == [6, 6, 2, 2]
-    cycles = OPTIONS.batch // BANKS * OPTIONS.precision  # of a unit, on an engine of the quick ones
-    assert f"should work for {3 * cycles * 4 / 1000:.3g} µs in a mini-batch" in remark
-    assert f"instead of {4 * cycles * 4 / 1000:.3g} µs (if units could be divided: " in remark
-
-
-def test_workers_of_more_engines_get_more():
-    wide = dataclasses.replace(CONFIG, engines=4)
-    (first, second), _ = units(Paced([1, 1], [wide, CONFIG]), dataclasses.replace(OPTIONS, workers=2))
-    assert first + second == UNITS
-    assert (-(-first // 4), -(-second // 2)) in [(3, 2), (3, 3)], "16 units on 6 engines"
-
-
-def test_shares_of_the_device():
-    fixed = dataclasses.replace(OPTIONS, shares="fixed")
-    device = Paced([1, 1, 1, 1], shares=[2, 2, 2, 1])
-    dealt, remark = units(device, fixed)
-    assert dealt == [5, 5, 4, 2]
-    assert (remark, device.runs) == (None, 0), "nothing is measured"
-
-
-def test_shares_are_not_rounded_to_engines():
-    wide = dataclasses.replace(CONFIG, engines=8)
-    fixed = dataclasses.replace(OPTIONS, shares="fixed", workers=2)
-    assert units(Paced([1, 1], [wide, wide], shares=[1.1, 1]), fixed)[0] == [8, 8]
-    assert units(Paced([1, 1], [wide, wide], shares=[3, 1]), fixed)[0] == [12, 4]
+WIDE = dataclasses.replace(CONFIG, engines=4)
+FULL = {"staleness": 1}, dataclasses.replace(CONFIG, chunks=8)
+LINES = {"precision": 4}, dataclasses.replace(CONFIG, line_fifo_depth=16)
 
 
 @pytest.mark.parametrize(
-    ("config", "options"),
+    ("cycles", "configs", "options", "expected"),
     [
-        (dataclasses.replace(CONFIG, chunks=8), {"staleness": 1}),
-        (dataclasses.replace(CONFIG, line_fifo_depth=16), {"precision": 4}),
+        ([1, 1, 1, 1], None, {}, [4, 4, 4, 4]),
+        ([1, 1, 2, 2], None, {}, [6, 6, 2, 2]),
+        ([1, 1], [WIDE, CONFIG], {}, [11, 5]),  # 16 units on 6 engines, in three rounds
+        # A quick worker gets no more than it holds: four chunks an engine, by versions of the weights or by lines.
+        ([1, 100, 100], [FULL[1]] * 3, FULL[0], [8, 4, 4]),
+        ([1, 100, 100], [LINES[1]] * 3, LINES[0], [8, 4, 4]),
     ],
-    ids=["two versions of the weights", "lines of a micro-batch"],
 )
-def test_a_quick_worker_gets_no_more_than_it_holds(config, options):
-    """Four chunks an engine, by either limit."""
-    dealt, _ = units(Paced([1, 100, 100], [config] * 3), dataclasses.replace(OPTIONS, workers=3, **options))
-    assert dealt == [8, 4, 4]
+def test_all_finish_at_the_same_time(cycles, configs, options, expected):
+    dealt, remark = units(Paced(cycles, configs), dataclasses.replace(OPTIONS, workers=len(cycles), **options))
+    assert dealt == expected
+    if cycles == [1, 1, 2, 2]:
+        unit = OPTIONS.batch // BANKS * OPTIONS.precision * 4 / 1000  # µs on an engine of the quick ones
+        assert f"should work for {3 * unit:.3g} µs in a mini-batch, instead of {4 * unit:.3g} µs (if units" in remark
+
+
+@pytest.mark.parametrize(
+    ("shares", "configs", "expected"),
+    [
+        ([2, 2, 2, 1], None, [5, 5, 4, 2]),
+        # Shares are not rounded to engines.
+        ([1.1, 1], [dataclasses.replace(CONFIG, engines=8)] * 2, [8, 8]),
+        ([3, 1], [dataclasses.replace(CONFIG, engines=8)] * 2, [12, 4]),
+    ],
+)
+def test_shares_of_the_device(shares, configs, expected):
+    device = Paced([1] * len(shares), configs, shares=shares)
+    assert units(device, dataclasses.replace(OPTIONS, shares="fixed", workers=len(shares))) == (expected, None)
+    assert device.runs == 0, "nothing is measured"
 
 
 def test_a_device_that_does_not_count():

@@ -146,24 +146,6 @@ def test_the_split_is_the_best_of_all(data):
         assert other.sample_ns == pytest.approx(max(times(dealt)))
 
 
-def test_times_of_a_split_by_hand():
-    """Two boards of one engine, 8 lanes, have half the hot units each: 10 chunks of 8 planes, two micro-batches."""
-    heat = np.arange(1, 601)[::-1]
-    shards, options = shards_of([TINY, TINY, SPARSE], 600), TrainingOptions(unit=8, batch=16, split="160", workers=3)
-    _, split = deal_by_heat(shards, heat, SAMPLES, options)
-    entries = 600 * 601 // 2 + SAMPLES
-    hot = [sum(range(521, 601)), sum(range(441, 521))]
-    cold = entries - sum(hot)
-    # forward 6 + 2 + 8 + 0 + 1, network 148, backward 12, chaining 8 + 15
-    board = (2 * 10 * 8 + 17 + 148 + 12 + 23) * CLOCK_NS / 16
-    assert [each.columns for each in split.workers] == [80, 80, 441]
-    assert [each.nonzeros for each in split.workers] == pytest.approx([each / entries for each in (*hot, cold)])
-    assert [each.sample_ns for each in split.workers] == pytest.approx([board, board, cold / SAMPLES * ENTRY_NS])
-    assert split.sample_ns == max(board, cold / SAMPLES * ENTRY_NS)
-    assert (split.all_dense.room, split.all_dense.sample_ns) == (2 * TINY.features, None)
-    assert split.all_sparse.sample_ns == pytest.approx(entries / SAMPLES * ENTRY_NS)
-
-
 @pytest.mark.parametrize(
     ("heat", "shares", "units"),
     [

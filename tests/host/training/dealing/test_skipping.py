@@ -20,7 +20,6 @@ from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.repartition import first_values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing import columns as columns_module
 from p4sgd.host.training.dealing.columns import deal_columns, sample_values
 from p4sgd.host.training.dealing.costs import ListedLines
 from p4sgd.host.training.dealing.partition import partition
@@ -50,13 +49,18 @@ def run(data, config, **options):
     return train(data, TrainingOptions(**options), open_device("emulator", config, 1))
 
 
-def skipping(data, configs, *, may_read_zeros=False, network=False, note=None, **options):
+def skipping(data, configs, *, may_read_zeros=False, network=False, asked=None, **options):
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
     shards = deal_units(data.feature_count, chosen, configs)
     values = sample_values(data, scaling, chosen)
-    how = {"samples": data.samples, "values": note or values, "may_read_zeros": may_read_zeros, "network": network}
-    return deal_columns(shards, scaling, chosen, **how), scaling, chosen
+
+    def note(count):
+        asked.append(count)
+        return values(count)
+
+    how = {"values": values if asked is None else note, "may_read_zeros": may_read_zeros, "network": network}
+    return deal_columns(shards, scaling, chosen, samples=data.samples, **how), scaling, chosen
 
 
 def skips(found):
@@ -231,58 +235,37 @@ def test_the_split_decides_whether_zeros_are_skipped():
 def test_a_split_says_what_workers_have_then():
     data = sparse_data(columns=890)  # an even number of units
     configs = CONFIG, CONFIG, SPARSE
-    found, before = (skip(data, configs, split="640", skip_zeros=each) for each in ("always", "never"))
-    assert skips(found) == [True, True, False]
-    assert sum(worker.nonzeros for worker in found.split.workers) == pytest.approx(1)
-    assert found.split.nonzeros == pytest.approx(before.split.nonzeros)
-    assert found.split.columns == before.split.columns
-    first, second, cold = found.split.workers
-    assert before.split.workers[1].nonzeros < second.nonzeros < first.nonzeros < before.split.workers[0].nonzeros
-    assert first.sample_ns < before.split.workers[0].sample_ns
-    assert cold == before.split.workers[2]
-    assert found.split.all_sparse == before.split.all_sparse
+    found, before = (skip(data, configs, split="640", skip_zeros=each).split for each in ("always", "never"))
+    assert sum(worker.nonzeros for worker in found.workers) == pytest.approx(1)
+    assert (found.nonzeros, found.columns) == (pytest.approx(before.nonzeros), before.columns)
+    first, second, cold = found.workers
+    assert before.workers[1].nonzeros < second.nonzeros < first.nonzeros < before.workers[0].nonzeros
+    assert first.sample_ns < before.workers[0].sample_ns
+    assert (cold, found.all_sparse) == (before.workers[2], before.all_sparse)
     # All columns on the dense workers are what these would be dealt without a sparse one.
     alone = skip(data, configs[:2], skip_zeros="always")
-    assert found.split.all_dense.sample_ns < before.split.all_dense.sample_ns
-    assert f"predicted {found.split.all_dense.sample_ns / 1000:.3g} µs" in alone.remark
+    assert found.all_dense.sample_ns < before.all_dense.sample_ns
+    assert f"predicted {found.all_dense.sample_ns / 1000:.3g} µs" in alone.remark
 
 
+@pytest.mark.parametrize("samples", [5, 13, 200, 600])
 @pytest.mark.parametrize("kinds", [(CONFIG,), (SPARSE,), (CONFIG, SPARSE), (CONFIG, CONFIG, SPARSE)])
 @pytest.mark.parametrize("skip_zeros", ["never", "always"])
-def test_images_tell_what_is_not_zero(kinds, skip_zeros):
-    """Images of any kind have the values that the samples have."""
+def test_plans_of_data_and_of_their_images_see_the_same(kinds, skip_zeros, samples):
+    """Values of all samples, or of whole micro-batches, because images have no parts of them."""
     if skip_zeros == "always" and all(kind.sparse for kind in kinds):
         return
-    data = sparse_data(samples=200)
-    found, scaling, options = skipping(data, kinds, skip_zeros=skip_zeros)
+    data, asked = sparse_data(samples), []
+    found, scaling, options = skipping(data, kinds, skip_zeros=skip_zeros, asked=asked)
+    assert asked == [min(samples, 512)] * (skip_zeros == "always")
     images = prepare_images(data, np.zeros(data.samples, np.int64), scaling, found.shards, stored=8, batch=64)
-    expected = sample_values(data, scaling, options)(100)
+    count = min(samples, 96)
 
     def listed(values):
-        there = values.of((values.rows < 100) & (values.values != 0))
+        there = values.of((values.rows < count) & (values.values != 0))
         return sorted(zip(there.rows.tolist(), there.columns.tolist(), there.values.tolist(), strict=True))
 
-    assert listed(first_values(images, 100)) == listed(expected)
-    assert listed(expected)
-
-
-@pytest.mark.parametrize(
-    ("samples", "most", "expected"),
-    [(5, 512, 5), (13, 512, 13), (200, 37, 32), (13, 12, 8), (200, 3, 8), (600, 600, 512)],
-)
-def test_plans_of_data_and_of_their_images_see_the_same_samples(monkeypatch, samples, most, expected):
-    """All, or whole micro-batches, because images have no parts of them."""
-    data, asked = sparse_data(samples), []
-    monkeypatch.setattr(columns_module, "_SAMPLED_VALUES", most * (data.features.nnz // samples + 1))
-    options = TrainingOptions(batch=64)
-    values = sample_values(data, Scaling.fit(data.features, "auto", planes=8), options)
-    found, scaling, _ = skipping(
-        data, [CONFIG], skip_zeros="always", note=lambda count: (asked.append(count), values(count))[1]
-    )
-    assert asked == [expected]
-    images = prepare_images(data, np.zeros(samples, np.int64), scaling, found.shards, stored=8, batch=64)
-    seen, there = (each.rows[each.values != 0] for each in (values(expected), first_values(images, expected)))
-    assert sorted(there.tolist()) == sorted(seen.tolist())
+    assert listed(first_values(images, count)) == listed(sample_values(data, scaling, options)(count)) != []
 
 
 def test_lines_of_zeros_need_no_room():
