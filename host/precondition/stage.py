@@ -68,26 +68,11 @@ class StageTimes:
 def whiten(
     data: Dataset, scaling: Scaling, damping: float, planes: int, plan: FactorPlan | None = None
 ) -> tuple[Whitening, StageTimes | None]:
-    """Whiten every block of columns of a data set. All ranks call this and get the same.
+    """Whiten every block of columns of a data set, of which every rank has some samples; see `Whitening.fit`. All ranks
+    call this and get the same whitening, and the times if there was a plan.
 
-    Parameters
-    ----------
-    data
-        The training samples, of which every rank has some.
-    scaling, damping, planes
-        See `Whitening.fit`.
-    plan
-        The plan, the same on all ranks; by default it is made if there are many ranks and blocks, and otherwise all
-        ranks whiten all blocks.
-
-    Returns
-    -------
-    The whitening, and the times if there was a plan.
-
-    Raises
-    ------
-    UserError
-        If there are too many samples for exact sums.
+    The ``plan`` is the same on all ranks; by default it is made if there are many ranks and blocks, and otherwise all
+    ranks whiten all blocks. Raises `UserError` if there are too many samples for exact sums.
     """
     check_samples(data.samples)
     ranks, sizes = data.communicator, [_width(columns) for columns in block_slices(data.feature_count)]

@@ -10,7 +10,6 @@ is computed, and the fold is that of the map that was applied.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Self
 
@@ -45,23 +44,23 @@ _NAMED = 5
 """Most blocks that a remark names."""
 
 
-class Problem(Enum):
-    """Why a block is not whitened."""
-
-    FEW = "a block has no more samples than features"
-    SINGULAR = "some features are linear combinations of others"
+_PROBLEMS = {
+    1: "a block has no more samples than features: more samples help",
+    2: "some features are linear combinations of others: a larger damping than {damping:g} helps",
+}
+"""Reasons that a block is not whitened."""
 
 
 @dataclass(frozen=True, eq=False)
 class WhitenedBlock:
-    """The rows of `Whitening` that are a block's, the number of columns that are left out, and why the block is not
-    whitened, if it is not."""
+    """A block's rows of `Whitening`, the number of columns that are left out, and why it is not whitened, if so."""
 
     centre: IntArray
     matrix: npt.NDArray[np.int32]
     exponent: IntArray
     left_out: int
-    problem: Problem | None
+    problem: int
+    """A key of `_PROBLEMS`, or 0."""
 
     @staticmethod
     def packed_size(columns: int) -> int:
@@ -71,7 +70,7 @@ class WhitenedBlock:
     def pack(self) -> _FloatArray:
         """All of it, for other ranks: integers below 2^53 as float64 (values,)."""
         triangle = self.matrix[np.tril_indices(self.centre.size)]  # the rest is 0
-        about = (self.left_out, 0 if self.problem is None else 1 + list(Problem).index(self.problem))
+        about = self.left_out, self.problem
         return np.concatenate((self.centre, self.exponent, triangle, about), dtype=np.float64)
 
     @classmethod
@@ -80,7 +79,7 @@ class WhitenedBlock:
         centre, exponent, triangle, about = np.split(values.astype(np.int64), (columns, 2 * columns, -2))
         matrix = np.zeros((columns, BLOCK), np.int32)
         matrix[np.tril_indices(columns)] = triangle
-        return cls(centre, matrix, exponent, int(about[0]), (None, *Problem)[about[1]])
+        return cls(centre, matrix, exponent, *map(int, about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,20 +88,17 @@ class Whitening:
 
     A scaled feature is a_r = 2^-exponent_r · Σ_k matrix_rk · (v_k − centre_k) + shift_r, where v are the integers of
     the grid (`p4sgd.host.precondition.moments.to_grid`) and k runs over the columns of r's block. The sum is exact.
+    Where features are ``signed``, a is nominally in [−1, 1], with shift 0; if not, in [0, 1], with shift 1/2, but 0 for
+    constant columns, whose rows of the matrix are 0.
 
     Parameters
     ----------
     scaling
         The scaling that takes raw features to the grid.
-    centre
-        int64 (features,), integers of the grid.
-    matrix
-        int32 (features, BLOCK). Rows of columns that are constant are 0.
-    exponent
+    centre, exponent
         int64 (features,).
-    signed
-        Whether a is nominally in [−1, 1], with shift 0; if not, it is in [0, 1], with shift 1/2, but 0 for constant
-        columns.
+    matrix
+        int32 (features, BLOCK).
     told
         Remarks on blocks and columns that are not whitened.
     """
@@ -140,14 +136,11 @@ class Whitening:
         """The whitening that consists of these blocks, in the order of the columns; see `fit` for the rest."""
         features, remarks = sum(block.centre.size for block in blocks), []
         columns = list(block_slices(features))
-        for problem, helps in (
-            (Problem.FEW, "more samples help"),
-            (Problem.SINGULAR, f"a larger damping than {damping:g} helps"),
-        ):
-            left = [each for each, block in zip(columns, blocks, strict=True) if block.problem is problem]
+        for problem, reason in _PROBLEMS.items():
+            left = [each for each, block in zip(columns, blocks, strict=True) if block.problem == problem]
             if left:
                 names = listed([f"{each.start + 1}–{each.stop}" for each in left], _NAMED)
-                remarks.append(f"features {names} are not whitened, because {problem.value}: {helps}")
+                remarks.append(f"features {names} are not whitened, because {reason.format(damping=damping)}")
         if left_out := sum(block.left_out for block in blocks):
             remarks.append(
                 f"left out of the whitening: {left_out} of {features} features, with two values or mostly the same one"
@@ -218,10 +211,8 @@ class Whitening:
 
     @property
     def mixing(self) -> _FloatArray:
-        """The whitening without rounding, as a map of scaled features: float64 (features, BLOCK + 1).
-
-        a_r = Σ_k mixing_rk · (b_k − `middle`_k) + mixing_r,BLOCK, with b the features scaled by `scaling`.
-        """
+        """The whitening without rounding as a map of scaled features b, float64 (features, BLOCK + 1): a_r = Σ_k
+        mixing_rk · (b_k − `middle`_k) + mixing_r,BLOCK."""
         mixed = self._factors * np.ldexp(1.0, GRID_FRACTION - self.exponent)[:, np.newaxis]
         return np.hstack((mixed, self.shift[:, np.newaxis]))
 
@@ -271,13 +262,13 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
             levels = np.floor((ends - mean[column]) * (one / (reach * deviation[column])) + 0.5).clip(-one, one)
         rows[column, column] = (levels[1] - levels[0]) / one / (ends[1] - ends[0])
         mean[column] = round(ends[0] - levels[0] / one / rows[column, column])
-    mixed, problem = np.flatnonzero((low < high) & ~left_out), None
+    mixed, problem = np.flatnonzero((low < high) & ~left_out), 0
     if mixed.size:
         d, inverse = deviation[mixed], None
         if moments.samples > mixed.size:
             inverse = factor(covariance[np.ix_(mixed, mixed)] / d[:, np.newaxis] / d, damping)
         if inverse is None:
-            problem = Problem.SINGULAR if moments.samples > mixed.size else Problem.FEW
+            problem = 2 if moments.samples > mixed.size else 1
             inverse = np.eye(mixed.size)
         rows[np.ix_(mixed, mixed)] = inverse / (d * (reach if signed else 2 * reach))
     exponent = _MATRIX_BITS - np.frexp(np.abs(rows).max(axis=1))[1].astype(np.int64)

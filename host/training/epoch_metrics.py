@@ -35,14 +35,8 @@ def named(name: str, metrics: dict[str, float]) -> dict[str, float]:
 
 
 class EpochMetrics:
-    """Measures the weights of a row.
-
-    Parameters
-    ----------
-    held_out
-        Samples that are not trained on, with their labels, by name: ``validation``, ``test``.
-    refit
-        Whether the intercept is fitted to the training samples.
+    """Measures the weights of a row: on training samples, and on those of ``held_out``, with their labels, by name.
+    ``refit`` tells whether the intercept is fitted to the training samples.
 
     Attributes
     ----------

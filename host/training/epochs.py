@@ -42,9 +42,6 @@ _FLAG_REMARKS = {
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
 
-_COARSE = 0.01
-"""Relative error of a learning rate above which there is a remark."""
-
 
 def release_memory() -> None:
     """Give freed memory back to the system: arrays of millions of columns may not fit into the gaps between others."""
@@ -207,12 +204,6 @@ class RowTraining:
 
     def _settings(self, rate: Rate) -> RunSettings:
         options, prepared = self._options, self._prepared
-        if rate.error > _COARSE:
-            self.remarks.add(
-                f"the learning rate is {rate.actual:.3g} instead of {rate.wanted:.3g}: it is near the smallest "
-                "possible",
-                own=True,
-            )
         penalties = choose_penalties(rate.actual, *prepared.penalties(options))
         if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
             for remark in penalties.remarks:

@@ -160,9 +160,8 @@ def _average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray | No
 def measure(
     loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
 ) -> dict[str, float]:
-    """Metrics of activations against labels as `LabelCoding.labels_of` gives them, float64 (samples,).
-
-    Means are weighted if samples have weights, not all 0.
+    """Metrics of activations against labels as `LabelCoding.labels_of` gives them, float64 (samples,); means are
+    weighted if samples have weights, not all 0.
 
     Returns
     -------

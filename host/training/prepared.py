@@ -30,17 +30,9 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The workers that a training set is for.
-
-    Parameters
-    ----------
-    directory
-        Folder for images that are made, as files; ``None`` keeps them in memory.
-    network
-        Whether workers exchange packets; see `p4sgd.host.training.dealing.columns.deal_columns`.
-    sample_ranks
-        Ranks that divide the samples of the only worker, a sparse one, among themselves; None if they have workers.
-    """
+    """The workers that a training set is for: their units, a folder for images that are made (``None`` keeps them in
+    memory), whether they exchange packets, and the ranks that divide the samples of the only worker, a sparse one, if
+    any do."""
 
     shards: Sequence[Shard]
     directory: Path | None = None

@@ -27,15 +27,10 @@ class Rate:
 
 
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
-    """The representable rate nearest to a learning rate.
+    """The representable rate nearest to a learning rate; `UserError` if it is outside the range of the hardware.
 
     The exponent is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature, rates range from
     B · 2^(f−38) to B · 255 · 2^(f−7). The error is below 0.4 %, except for the smallest rates, whose mantissa is short.
-
-    Raises
-    ------
-    UserError
-        If the rate is outside the range of the hardware.
     """
     eta, exponents, largest = learning_rate / batch, _exponents(features), RATE_MANTISSA.maximum
     candidates = []
@@ -81,16 +76,12 @@ class Penalties:
 
 
 def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
-    """The register values of L2 and L1 for the actual learning rate.
+    """The register values of L2 and L1 for the actual learning rate; `UserError` if κ is 2^-6 or more, or the threshold
+    exceeds every weight.
 
     The shrink w −= round(κ·w) has a *dead zone*: it does not change weights below 2^-24 / κ in magnitude, because less
     than half a weight step rounds to zero. That is far below any weight that matters, unless κ is tiny: a remark says
     so from a dead zone of 2^-7 on (κ ≤ 2^-17). κ itself comes in steps of 2^-24.
-
-    Raises
-    ------
-    UserError
-        If κ is 2^-6 or more, or the threshold exceeds every weight.
     """
     kappa, step = learning_rate * l2, learning_rate * l1
     limit = SHRINK.to_real(SHRINK.maximum + 1)
@@ -118,7 +109,7 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
 def automatic_rate(loss: Loss, mean_square: float) -> float:
     """A learning rate for samples with the mean squared norm ``mean_square``, bias included, around which to search.
 
-    A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g. The rate
-    ``loss.step`` / ‖a‖² therefore gives steps of equal size for any number of features, any sparsity and any scale.
+    A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g: the rate
+    ``loss.step`` / ‖a‖² gives steps of equal size for any number of features, any sparsity and any scale.
     """
     return loss.step / mean_square if mean_square > 0 else loss.step

@@ -21,23 +21,9 @@ _DIVERGENCE_DIVISOR = 10.0
 
 
 class LearningRateSchedule:
-    """The learning rate of each epoch.
-
-    Parameters
-    ----------
-    name
-        One of `SCHEDULES`.
-    first
-        Rate of the first epoch, as it is since training diverged last.
-    power
-        Exponent of ``invscaling``.
-    smallest
-        Lower bound of the rate.
-    patience
-        Epochs without progress before ``adaptive`` changes the rate; ``None`` is 1.
-    divisor
-        Factor by which ``adaptive`` has lowered the rate so far.
-    """
+    """The learning rate of each epoch, by one of `SCHEDULES`: of the ``first`` one, as it is since training diverged
+    last, and at least ``smallest``. ``power`` is the exponent of ``invscaling``; ``adaptive`` waits for ``patience``
+    epochs without progress, ``None`` is 1, and has lowered the rate by a ``divisor`` so far."""
 
     def __init__(
         self,

@@ -51,8 +51,7 @@ def train(
     Parameters
     ----------
     data
-        Training samples, which are shuffled, and split if the options ask for it; or prepared data, for which both is
-        done already.
+        Training samples, which are shuffled, and split if the options ask for it; or prepared data.
     device
         Open device with ``options.workers`` workers, or fewer if some are late, which is possible in one process only;
         it stays open. Where several ranks train together, each has a device with one of the workers, and all call this.
@@ -73,7 +72,7 @@ def train(
     Returns
     -------
     The result with the best model, a `ResultSet` of several rows. After the first epoch, Ctrl-C ends training early
-    with the best model so far.
+    with the best model so far; before that, or as long as there is a row to begin, it raises `KeyboardInterrupt`.
 
     Raises
     ------
@@ -82,8 +81,6 @@ def train(
         run or cannot be written.
     P4sgdError
         If the device fails.
-    KeyboardInterrupt
-        On Ctrl-C in the first epoch, or as long as there is a row to begin.
     """
     if start is not None and (resume or checkpoint):
         raise ValueError("a run with a start has no checkpoint")

@@ -29,15 +29,9 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 class Workers:
     """The workers of a run: `deal_units` comes first, then `begin` for each row, and before each epoch `take_in` and
-    `open`; `adopt` where workers are lost.
-
-    Attributes
-    ----------
-    prepared : Prepared
-        Since `begin`: the training set, as it is dealt to the workers now.
-    source : ModelSource | None
-        Where the weights of the next epoch come from; ``None`` before the row is on the device.
-    """
+    `open`; `adopt` where workers are lost. Since `begin`, ``prepared`` is the training set as it is dealt to the
+    workers now. ``source`` tells where the weights of the next epoch come from, ``None`` before the row is on the
+    device."""
 
     def __init__(
         self,

@@ -43,8 +43,7 @@ _ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """A worker's share of a split: its kind and columns, their fraction of all nonzeros, and its predicted time for a
-    sample in ns."""
+    """A worker's share of a split, with its fraction of all nonzeros and its predicted time for a sample in ns."""
 
     sparse: bool
     columns: int
@@ -54,8 +53,8 @@ class WorkerShare:
 
 @dataclass(frozen=True)
 class Alternative:
-    """All columns on the workers of one kind: the columns that these can hold, and the predicted time of the slowest
-    for a sample in ns, ``None`` if there are more columns."""
+    """All columns on the workers of one kind: those that they can hold, and the predicted time of the slowest for a
+    sample in ns, ``None`` if there are more."""
 
     room: int
     sample_ns: float | None
@@ -72,12 +71,10 @@ class Split:
     workers
         The share of each worker, by shard.
     sample_ns
-        Predicted time for a sample, in ns: that of the slowest worker. Dense ones that pass over zeros also wait for
-        each other: now this one is the slowest, now that.
+        Predicted time for a sample: that of the slowest worker; dense ones that pass over zeros also wait for each
+        other.
     all_dense, all_sparse
         The same without sparse and without dense workers.
-    bias
-        Whether there is a bias.
     """
 
     columns: int

@@ -32,23 +32,10 @@ def partition(
     its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller maximum of
     units for a share. A worker that is full gets no more.
 
-    Parameters
-    ----------
-    features, bias
-        Number of features of the data, and whether a bias follows as the last one.
-    precision, stale
-        Of the run: they limit what a worker can hold, see `check_capacity`. The limit is kept if the units fit.
-    names
-        What messages call the workers; ``None`` for "worker 0" and so on.
+    ``precision`` and whether the run is ``stale`` limit what a worker can hold, see `check_capacity`; the limit is kept
+    if the units fit. Messages call the workers by their ``names``.
 
-    Returns
-    -------
-    One shard per worker; together they have all features, in order.
-
-    Raises
-    ------
-    UserError
-        If there are not 1 to 32 workers, if one would get no unit, or if they cannot hold all units.
+    Raises `UserError` if there are not 1 to 32 workers, if one would get no unit, or if they cannot hold all units.
     """
     workers, total = len(configs), features + bias
     if not 1 <= workers <= MAX_WORKERS:

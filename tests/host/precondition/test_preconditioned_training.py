@@ -1,24 +1,19 @@
 """Training on whitened features: preconditioned SGD on the data, in one process, in several and from a folder."""
 
-import re
-
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.events import events
+from support.prepared import features_read, prepare_for
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.metrics import quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
-from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 
@@ -34,19 +29,8 @@ def dataset(samples=120, features=BLOCK + 11, seed=1, regression=False):
     return Dataset(x, z if regression else (z > 0).astype(float), "made")
 
 
-def prepare_for(data, **options):
-    options = TrainingOptions(precondition="block", **options)
-    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
-
-
-def features_read(prepared):
-    """The features as a run reads them: float64 (samples, features)."""
-    q = np.empty((8 * prepared.images[0].layout.micro_batches, prepared.shards[0].total))
-    form = prepared.features
-    for image in prepared.images:
-        lines = image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)
-        q[:, image.shard.columns] = image.layout.unpad(lines)
-    return q / 2.0**form.fraction
+def whitened(data, **options):
+    return prepare_for(data, TrainingOptions(precondition="block", **options), CONFIG)
 
 
 @settings(max_examples=4)
@@ -55,8 +39,8 @@ def test_weights_are_those_of_preconditioned_sgd(seed, rate, workers):
     """Every update in float64, on data that fold to what the device reads, with (L·Lᵀ)⁻¹ before the gradient."""
     data = dataset(seed=seed, regression=True)
     options = {"loss": "squared", "epochs": 2, "batch": 16, "learning_rate": rate, "damping": 0.05, "workers": workers}
-    prepared = prepare_for(data, **options)
-    read = features_read(prepared)
+    prepared = whitened(data, **options)
+    read = features_read(prepared) / 2.0**prepared.features.fraction
     batches, known = read.reshape(-1, 16, read.shape[1]), data.feature_count
     mixing = np.zeros((known, known))
     for first in range(0, known, BLOCK):
@@ -90,7 +74,7 @@ def test_weights_are_those_of_preconditioned_sgd(seed, rate, workers):
 @pytest.mark.parametrize("bias", [True, False])
 def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored, bias, tmp_path):
     data = dataset()
-    prepared = prepare_for(data, precision=stored, bias=bias, workers=2)
+    prepared = whitened(data, precision=stored, bias=bias, workers=2)
     weights = np.random.default_rng(3).integers(-(1 << 23), 1 << 23, data.feature_count + bias)
     z = quantised_activations(prepared.images, prepared.split(weights), prepared.features, data.samples)
     model = prepared.fold(weights, LOSSES["logistic"])
@@ -109,17 +93,6 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
 def test_units_workers_and_storage_change_no_feature():
     data = dataset()
     sparse = Dataset(scipy.sparse.csr_array(data.features), data.labels, "made")
-    expected = features_read(prepare_for(data))
+    expected = features_read(whitened(data))
     for samples, more in ((data, {"unit": 64}), (data, {"workers": 4}), (sparse, {})):
-        assert np.array_equal(features_read(prepare_for(samples, **more)), expected)
-
-
-def test_remarks():
-    data = dataset()
-    data.features[:, 5] = data.features[:, 4]
-    told = []
-    options = TrainingOptions(precondition="block", damping=0.0, epochs=1, l2=0.001)
-    result = train(data, options, open_device("emulator", CONFIG, 1), events=events(remark=told.append))
-    assert result.remarks == tuple(told)
-    assert re.search("features 1–64 .*not whitened.*larger damping than 0", told[0])
-    assert "l2 acts on the weights of whitened features" in told[1]
+        assert np.array_equal(features_read(whitened(samples, **more)), expected)

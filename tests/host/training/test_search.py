@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.bench import default_seed
+from support.prepared import features_read, prepare_for, train_golden
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
@@ -10,15 +11,10 @@ from p4sgd.host.data.synth import make_dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.metrics import fit_intercept, penalty
-from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import best_rate, search_rate, try_rates
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim import golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=64, line_fifo_depth=512, slots=4)
 
@@ -28,19 +24,6 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
     x = rng.normal(size=(samples, features))
     z = x @ rng.normal(size=features) + rng.normal(size=samples)
     return Dataset(x, targets(task, z), "made")
-
-
-def prepared_for(data, options):
-    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
-
-
-def features_read(prepared):
-    form = prepared.features
-    q = np.empty((prepared.images[0].layout.samples, prepared.shards[0].total), np.int64)
-    for image in prepared.images:
-        lines = image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)
-        q[:, image.shard.columns] = image.layout.unpad(lines)
-    return q
 
 
 @pytest.mark.parametrize("samples", [37, 100, 1000], ids=["repeated", "overlapping", "held back"])
@@ -66,59 +49,30 @@ def test_scores_by_definition(name, samples, monkeypatch):
         workers=int(rng.integers(1, 4)),
     )
     data = dataset(loss.task, samples, seed=seed)
-    prepared = prepared_for(data, options)
+    prepared = prepare_for(data, options, CONFIG)
     rates, scores, first_scores = try_rates(prepared, options, loss)
     assert sorted(rates) == rates
-    form = prepared.features
-    q, labels = features_read(prepared), prepared.images[0].labels.astype(np.int64)
+    q, fraction = features_read(prepared), 23 + prepared.features.fraction
     order = np.arange(64) % min(q.shape[0], 64)  # eight mini-batches, over and over where there are fewer
     first = {37: 0, 100: 36, 1000: 64}[samples]
     scored = slice(first, first + min(samples, 64))
     y = prepared.targets.coding.real(prepared.targets.labels[scored])
-    exempt, weighing = (0, data.feature_count) if options.bias else None, prepared.images[0].importances
     epoch = {37: 5, 100: 6, 1000: 6}[samples]  # or the first moment, if that is before
-    for wanted, score, first_score in zip(rates, scores, first_scores, strict=True):
-        rate = choose_rate(wanted, 8 * prepared.mean_weight, form)
-        penalties = choose_penalties(rate.actual, *prepared.penalties(options))
+    for rate, score, first_score in zip(rates, scores, first_scores, strict=True):
         expected = []
         for updates in (epoch, 6, 8):
-            settings = RunSettings(
-                form,
-                chunks=1,
-                micro_batches=1,
-                mini_batches=updates,
-                label_mode=loss.label_mode,
-                rate_mantissa=rate.mantissa,
-                rate_exponent=rate.exponent,
-                shrink=penalties.shrink,
-                threshold=penalties.threshold,
-                unit=prepared.unit,
-                stale=bool(options.staleness),
-                weighted=prepared.weighted,
-            )
-            start, own = np.zeros(q.shape[1], np.int64), None if weighing is None else weighing.astype(np.int64)[order]
-            [w] = golden.train([q[order]], labels[order], [start], loss.table(), settings, own, exempt=exempt).weights
-            z = (q[scored] @ w) / 2.0 ** (23 + form.fraction)
+            _, w = train_golden(prepared, options, rate, order[: 8 * updates], np.zeros(q.shape[1], np.int64))
+            z = (q[scored] @ w) / 2.0**fraction
             if options.bias:
                 z += fit_intercept(loss, z, y)
             expected.append(loss.value(z, y).mean() + penalty([w[: data.feature_count]], *prepared.penalties(options)))
-        assert first_score == pytest.approx(expected[0], rel=1e-12), wanted
-        assert score == pytest.approx(np.mean(expected[1:]), rel=1e-12), wanted
-
-
-@pytest.mark.parametrize("options", [{}, {"loss": "squared", "l2": 1e-3}])
-def test_the_rate_does_not_depend_on_the_workers(options):
-    data = dataset(LOSSES[options.get("loss", "logistic")].task, features=70)
-    found = set()
-    for workers in (1, 2, 5):
-        chosen = TrainingOptions(workers=workers, **options)
-        found.add(str(try_rates(prepared_for(data, chosen), chosen, LOSSES[chosen.loss])))
-    assert len(found) == 1
+        assert first_score == pytest.approx(expected[0], rel=1e-12), rate
+        assert score == pytest.approx(np.mean(expected[1:]), rel=1e-12), rate
 
 
 def found_and_formula(data, **options):
     options = TrainingOptions(**options)
-    prepared, loss = prepared_for(data, options), LOSSES[options.loss]
+    prepared, loss = prepare_for(data, options, CONFIG), LOSSES[options.loss]
     return search(prepared, options, loss), automatic_rate(loss, prepared.mean_square)
 
 
@@ -186,7 +140,7 @@ def test_rates_suit_data_and_mini_batch():
 @pytest.mark.parametrize("options", [{"l2": 10.0}, {"l1": 100.0}, {"l2": 10.0, "batch": 8192}])
 def test_every_rate_has_its_registers(options):
     options = TrainingOptions(**options)
-    prepared = prepared_for(dataset(), options)
+    prepared = prepare_for(dataset(), options, CONFIG)
     rates, scores, _ = try_rates(prepared, options, LOSSES["logistic"])
     assert np.isfinite(scores).all()
     for rate in rates:
@@ -202,7 +156,7 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
     z = x @ rng.normal(size=60) + rng.normal(size=1000)
     data = Dataset(x, z if loss == "squared" else (z > 0) * 1.0, "correlated")
     options = TrainingOptions(loss=loss, batch=batch)
-    prepared = prepared_for(data, options)
+    prepared = prepare_for(data, options, CONFIG)
     rates, scores, _ = try_rates(prepared, options, LOSSES[loss])
     for name in ("_VALUES", "_KEPT_VALUES"):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
@@ -219,5 +173,5 @@ def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
     rng = np.random.default_rng(0)
     data = Dataset(rng.normal(size=(samples, features)), np.arange(samples) % 2.0, "wide")
     options = TrainingOptions(batch=batch)
-    prepared = prepare(data, options, Placement(deal_units(features, options, [WorkerConfig.u280()])))
+    prepared = prepare_for(data, options, WorkerConfig.u280())
     assert np.isfinite(try_rates(prepared, options, LOSSES["logistic"])[1]).all()

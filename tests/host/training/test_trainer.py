@@ -9,12 +9,10 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from support.bench import default_seed
 from support.events import events
 from support.failing_device import FailingDevice
+from support.prepared import features_read, prepare_for, train_golden
 from support.recording_device import RecordingDevice, RecordingWorker
 from support.targets import targets
 
@@ -26,19 +24,14 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
 from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.events import SILENT
 from p4sgd.host.training.metrics import fit_intercept, quantised_activations
 from p4sgd.host.training.model_file import Model
-from p4sgd.host.training.preparation import check_memory, prepare
-from p4sgd.host.training.prepared import Placement
-from p4sgd.host.training.rate import choose_penalties, choose_rate
+from p4sgd.host.training.preparation import check_memory
 from p4sgd.host.training.schedule import SCHEDULES
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
-from p4sgd.hw.spec.run import RunSettings
-from p4sgd.sim import golden
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=8, line_fifo_depth=64, slots=4)
 
@@ -60,19 +53,6 @@ def run(data=None, workers=1, test=None, events=SILENT, device=None, config=CONF
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
-
-
-def prepare_for(data, options):
-    return prepare(data, options, Placement(deal_units(data.feature_count, options, [CONFIG] * options.workers)))
-
-
-def features_read(prepared, precision):
-    """The features of all workers' images, as a run of a precision reads them: int64 (samples, features)."""
-    q = np.empty((8 * prepared.images[0].layout.micro_batches, prepared.shards[0].total), np.int64)
-    for image in prepared.images:
-        lines = image.layout.unpack_lines(np.stack(image.port_lines), precision, prepared.features.signed)
-        q[:, image.shard.columns] = image.layout.unpad(lines)
-    return q
 
 
 @pytest.mark.parametrize(("workers", "weighted"), [(1, False), (2, True)])
@@ -101,44 +81,19 @@ def test_weights_are_the_golden_model_s(name, workers, weighted):
         seed=int(rng.integers(1000)),
     )
     result = train(data, options, open_device("emulator", CONFIG, workers))
-    prepared = prepare_for(data, options)
-    form = prepared.features
-    q = features_read(prepared, form.precision)
-    weights, weighing = np.zeros(q.shape[1], np.int64), prepared.images[0].importances
+    prepared = prepare_for(data, options, CONFIG)
+    q = features_read(prepared)
+    order, weights = np.arange(-(-data.samples // options.batch) * options.batch), np.zeros(q.shape[1], np.int64)
     y, own = prepared.targets.coding.real(prepared.targets.labels), prepared.targets.weights
     if weighted:
         wanted = own * LOSSES[name].importance(y)
-        assert weighing[: data.samples].tolist() == importances(wanted / wanted.max()).tolist()
+        importance = prepared.images[0].importances[: data.samples].tolist()
+        assert importance == importances(wanted / wanted.max()).tolist()
         assert sorted(own) == pytest.approx(sorted(data.sample_weights / data.sample_weights.max()))
-    for epoch in range(1, 4):
-        rate = choose_rate(0.02 / epoch**0.5, options.batch * prepared.mean_weight, form)
-        penalties = choose_penalties(rate.actual, 1e-3 * prepared.penalty_unit**2, 1e-4 * prepared.penalty_unit)
-        run_settings = RunSettings(
-            features=form,
-            chunks=1,
-            micro_batches=options.batch // 8,
-            mini_batches=-(-data.samples // options.batch),
-            label_mode=LOSSES[name].label_mode,
-            rate_mantissa=rate.mantissa,
-            rate_exponent=rate.exponent,
-            shrink=penalties.shrink,
-            threshold=penalties.threshold,
-            unit=prepared.unit,
-            weighted=prepared.weighted,
-        )
-        table = LOSSES[name].table()
-        [weights] = golden.train(
-            [q],
-            prepared.images[0].labels.astype(np.int64),
-            [weights],
-            table,
-            run_settings,
-            None if weighing is None else weighing.astype(np.int64),
-            exempt=(0, data.feature_count),
-        ).weights
-        record = result.history[epoch - 1]
-        assert record.learning_rate == rate.actual
-        z = (q @ weights)[: data.samples] / 2.0 ** (WEIGHT.fraction + form.fraction)
+    for epoch, record in enumerate(result.history, 1):
+        rate, weights = train_golden(prepared, options, 0.02 / epoch**0.5, order, weights)
+        assert record.learning_rate == rate
+        z = (q @ weights)[: data.samples] / 2.0 ** (WEIGHT.fraction + prepared.features.fraction)
         losses = LOSSES[name].value(z + fit_intercept(LOSSES[name], z, y, own), y)
         expected = np.average(losses, weights=own) if weighted else losses.mean()
         assert record.metrics["train_loss"] == (pytest.approx(expected) if weighted else expected), f"epoch {epoch}"
@@ -159,7 +114,7 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
     slope, offset = rng.uniform(0.1, 9, 11), (rng.normal(size=11) * 5 if scaling == "minmax" else np.zeros(11))
     data = Dataset(grid * slope / top + offset, np.arange(24.0) % 2, "grid")
     options = TrainingOptions(precision=stored, scaling=scaling, bias=bias, workers=2)
-    prepared = prepare_for(data, options)
+    prepared = prepare_for(data, options, CONFIG)
     assert prepared.features.signed == two_sided
     weights = rng.integers(-(1 << 31), 1 << 31, 11 + bias)
     z = quantised_activations(prepared.images, prepared.split(weights), prepared.features, 24)
@@ -201,21 +156,6 @@ def test_objective_has_the_penalties(scaling, width, precision):
     for metrics in (result.metrics, result.best.metrics):
         assert metrics["objective"] == pytest.approx(metrics["train_loss"] + penalty)
     assert (w**2).sum() < ((run(**options).model.coefficients * scale) ** 2).sum()
-
-
-@pytest.mark.parametrize("precision", [2, 8])
-def test_wild_rows_do_not_spoil_a_model(precision):
-    """A default run against scikit-learn, which standardises with the wild row too."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2000, 20))
-    y = (rng.random(2000) < 1 / (1 + np.exp(-x @ rng.normal(size=20)))).astype(float)
-    x[700] = 1e4
-    peer = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y).score(x, y)
-    result = run(Dataset(x, y, "wild"), epochs=10, precision=precision)
-    assert result.metrics["train_accuracy"] > peer - 0.02
-    assert any(re.search("robust: 20 of 20 features .*far outside", remark) for remark in result.remarks)
-    spoilt = run(Dataset(x, y, "wild"), scaling="minmax", epochs=1)
-    assert any(re.search("20 of 20 features .*scaling robust", remark) for remark in spoilt.remarks)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -285,7 +225,7 @@ def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, sca
     data, options = dataset(), {"precision": precision, "planes": planes, "scaling": scaling, "bias": False}
     result = run(data, epochs=20, **options)
     assert result.model.weights.size == 20
-    prepared = prepare_for(data, TrainingOptions(**options))
+    prepared = prepare_for(data, TrainingOptions(**options), CONFIG)
     weights = result.model.weights.astype(np.int64)
     seen = quantised_activations(prepared.images, prepared.split(weights), prepared.features, data.samples)
     assert result.model.decision_function(data).mean() == pytest.approx(seen.mean())
@@ -295,20 +235,17 @@ def test_without_a_bias_quantisation_shifts_no_activation(precision, planes, sca
 def test_sorted_samples_are_shuffled():
     data = dataset()
     order = np.argsort(data.labels, kind="stable")
-    prepared = prepare_for(data.take(order), TrainingOptions(batch=8))
+    prepared = prepare_for(data.take(order), TrainingOptions(batch=8), CONFIG)
     per_batch = prepared.images[0].labels.reshape(-1, 8)[:12]
     assert ((per_batch > 0).any(axis=1) & (per_batch < 0).any(axis=1)).sum() >= 9
 
 
 def test_the_result_is_plain_data():
     result = run(Dataset(np.random.default_rng(0).random((16, 2)), np.full(16, 3.0), "flat"), loss="squared")
-    text = json.dumps(result.to_json(), allow_nan=False)
-    document = json.loads(text)
-    assert len(document["epochs"]) == 4
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert document["epochs"][0]["train_r2"] is None, "R² of equal targets is no number"
     assert document["options"] == TrainingOptions(epochs=4, loss="squared").to_json()
     assert document["learning_rate"] == result.history[0].learning_rate
-    assert document["device"] == "emulator"
     json.dumps(result.model.training, allow_nan=False)
 
 
@@ -450,6 +387,7 @@ def test_remarks_are_told_once_when_they_come_up():
         ("levels are 2.5 deviations apart", True, False, {"precision": 2, "planes": 8}),
         ("apart", False, False, {"precision": 4, "planes": 8}),
         ("apart", False, False, {"precision": 2, "planes": 2}),
+        ("l2 acts on the weights of whitened features", True, False, {"precondition": "block", "l2": 0.001}),
     ],
 )
 def test_options_that_do_not_suit_each_other_are_told(pattern, told, signed, options):
@@ -507,7 +445,7 @@ def test_memory_is_checked_to_the_byte(workers, held_out, monkeypatch):
     monkeypatch.setattr(RecordingWorker, "write_memory", lambda _, bank, at, data: ends.append(at + data.size))
     data = dataset(samples=500)
     options = TrainingOptions(workers=workers, validation_fraction=held_out, precision=3, batch=24)
-    prepared = prepare_for(data, options)
+    prepared = prepare_for(data, options, CONFIG)
     session = Session(RecordingDevice(CONFIG, workers))
     session.upload(prepared.images)
     session.write_weights(prepared.split(np.zeros(data.feature_count + 1, np.int32)))
