@@ -25,7 +25,7 @@ from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
 from p4sgd.host.training.events import EpochRecord, Events
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared, join
-from p4sgd.host.training.rate import Rate, choose_penalties, choose_rate, smallest_rate
+from p4sgd.host.training.rate import choose_rate, smallest_rate
 from p4sgd.host.training.result import Remarks, StopReason, TrainingResult
 from p4sgd.host.training.schedule import LearningRateSchedule
 from p4sgd.host.training.search import search_rate
@@ -33,7 +33,6 @@ from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import RunSettings
 
 _FLAG_REMARKS = {
     "partial_clamped": "activations were clamped, at a limit that depends on the number of workers: a lower "
@@ -100,10 +99,10 @@ class RowTraining:
         self._convergence = Convergence(state.history, self._metrics.constant_loss, automatic=automatic)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
-        self._batch = options.batch * prepared.mean_weight
-        choose_rate(first, self._batch, prepared.features)  # raises if it is outside the range of the hardware
+        batch = options.batch * prepared.mean_weight
+        choose_rate(first, batch, prepared.features)  # raises if it is outside the range of the hardware
         state.first_rate = first
-        smallest = smallest_rate(self._batch, prepared.features)
+        smallest = smallest_rate(batch, prepared.features)
         self._schedule = LearningRateSchedule(
             options.schedule, first, options.power, smallest, options.patience, state.divisor
         )
@@ -166,9 +165,14 @@ class RowTraining:
         session = self._workers.open()
         source, prepared, state = self._workers.source or ModelSource.ZERO, self._prepared, self._state
         self._metrics.read_from(prepared)
-        epoch = state.epoch + 1
-        rate = choose_rate(self._schedule.rate(epoch), self._batch, prepared.features)
-        session.configure(self._settings(rate))
+        epoch, batch = state.epoch + 1, self._options.batch
+        settings, learning_rate, remarks = prepared.settings(
+            self._options, self._loss, self._schedule.rate(epoch), batch, -(-prepared.samples // batch)
+        )
+        if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
+            for remark in remarks:
+                self.remarks.add(remark, own=True)
+        session.configure(settings)
         if source is not ModelSource.KEEP:
             session.plan_packets()
         begin = time.perf_counter()
@@ -182,7 +186,7 @@ class RowTraining:
         weights = Weights(partial(join, shards, parts), (shards, parts))
         record = EpochRecord(
             epoch=epoch,
-            learning_rate=rate.actual,
+            learning_rate=learning_rate,
             metrics=self._metrics.of_epoch(weights, parts),
             seconds=seconds,
             samples_per_second=prepared.samples / seconds,
@@ -201,28 +205,6 @@ class RowTraining:
         if following is not weights:
             session.write_weights(prepared.split(following.values))
             self._workers.source = ModelSource.MEMORY
-
-    def _settings(self, rate: Rate) -> RunSettings:
-        options, prepared = self._options, self._prepared
-        penalties = choose_penalties(rate.actual, *prepared.penalties(options))
-        if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
-            for remark in penalties.remarks:
-                self.remarks.add(remark, own=True)
-        return RunSettings(
-            features=prepared.features,
-            chunks=max(image.layout.chunks for image in prepared.images),
-            micro_batches=options.batch // BANKS,
-            mini_batches=-(-prepared.samples // options.batch),
-            label_mode=self._loss.label_mode,
-            rate_mantissa=rate.mantissa,
-            rate_exponent=rate.exponent,
-            shrink=penalties.shrink,
-            threshold=penalties.threshold,
-            workers=len(prepared.shards),
-            unit=prepared.unit,
-            stale=bool(options.staleness),
-            weighted=prepared.weighted,
-        )
 
     def _score(self, record: EpochRecord, weights: Weights) -> Weights:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""

@@ -22,9 +22,10 @@ from p4sgd.host.training.dealing.columns import Dealt
 from p4sgd.host.training.hardware_features import HardwareMap
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
+from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
-from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 
@@ -167,6 +168,37 @@ class Prepared:
         unit = self.penalty_unit  # its square may be infinite
         l2, l1 = options.penalties
         return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
+
+    def settings(
+        self,
+        options: TrainingOptions,
+        loss: Loss,
+        learning_rate: float,
+        batch: int,
+        mini_batches: int,
+        *,
+        alone: bool = False,
+    ) -> tuple[RunSettings, float, tuple[str, ...]]:
+        """Settings of a run with a learning rate, its actual rate, and remarks on penalties; ``alone`` as for a single
+        worker with all columns. Raises `UserError` as `choose_rate` and `choose_penalties`."""
+        rate = choose_rate(learning_rate, batch * self.mean_weight, self.features)
+        penalties = choose_penalties(rate.actual, *self.penalties(options))
+        settings = RunSettings(
+            features=self.features,
+            chunks=1 if alone else max(image.layout.chunks for image in self.images),
+            micro_batches=batch // BANKS,
+            mini_batches=mini_batches,
+            label_mode=loss.label_mode,
+            rate_mantissa=rate.mantissa,
+            rate_exponent=rate.exponent,
+            shrink=penalties.shrink,
+            threshold=penalties.threshold,
+            workers=1 if alone else len(self.shards),
+            unit=self.unit,
+            stale=bool(options.staleness),
+            weighted=self.weighted,
+        )
+        return settings, rate.actual, penalties.remarks
 
     def penalised(self, weights: Sequence[EngineWeights]) -> Iterator[WeightArray]:
         """All weights of the workers but that of the bias, in parts; those of padding are 0."""

@@ -12,18 +12,11 @@ from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
 @dataclass(frozen=True)
 class Rate:
     """A learning rate that the hardware can represent: B · mantissa · 2^-exponent, with B the size of a mini-batch, or
-    what its samples weigh on average. ``wanted`` was asked for, ``actual`` is represented.
-    """
+    what its samples weigh on average."""
 
     mantissa: int
     exponent: int
-    wanted: float
     actual: float
-
-    @property
-    def error(self) -> float:
-        """Relative error of the actual rate: above 1 % only near the smallest rate."""
-        return abs(self.actual / self.wanted - 1)
 
 
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
@@ -45,7 +38,7 @@ def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> 
             f"of {batch:.4g} samples of weight 1"
         )
     _, exponent, mantissa = min(candidates)
-    return Rate(mantissa, exponent, learning_rate, batch * math.ldexp(mantissa, -exponent))
+    return Rate(mantissa, exponent, batch * math.ldexp(mantissa, -exponent))
 
 
 def largest_rate(batch: float, features: FeatureFormat) -> float:

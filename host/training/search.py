@@ -25,13 +25,7 @@ from p4sgd.host.training.convergence import DIVERGED
 from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
-from p4sgd.host.training.rate import (
-    automatic_rate,
-    choose_penalties,
-    choose_rate,
-    largest_rate,
-    smallest_rate,
-)
+from p4sgd.host.training.rate import automatic_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings
@@ -138,29 +132,9 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     over eight moments in the second half of the trial, because it depends on the last few samples before each. Then the
     score of each after its first epoch, or at the first of these moments if that is earlier.
     """
-    form = prepared.features
     batch, updates, mini_batches = _trial_size(prepared, options)
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
-    settings = []
-    for wanted in rates:
-        rate = choose_rate(wanted, batch * prepared.mean_weight, form)
-        penalties = choose_penalties(rate.actual, *prepared.penalties(options))
-        settings.append(
-            RunSettings(
-                features=form,
-                chunks=1,
-                micro_batches=batch // BANKS,
-                mini_batches=mini_batches,
-                label_mode=loss.label_mode,
-                rate_mantissa=rate.mantissa,
-                rate_exponent=rate.exponent,
-                shrink=penalties.shrink,
-                threshold=penalties.threshold,
-                unit=prepared.unit,
-                stale=bool(options.staleness),
-                weighted=prepared.weighted,
-            )
-        )
+    settings = [prepared.settings(options, loss, rate, batch, mini_batches, alone=True)[0] for rate in rates]
     trials = _Trials(prepared, options, loss, settings[0])
     moments = {updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
     looks = sorted({min(-(-prepared.samples // batch), *moments), *moments})

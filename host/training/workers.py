@@ -97,7 +97,10 @@ class Workers:
         total, network = prepared.shards[0].total, ranks.packets
         ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
         if ranks.size == 1:
-            remark = "--parallel data divides the samples among processes, of which mpiexec -n N starts more than one"
+            remark = (
+                "--parallel data divides the samples among processes, and there is only one: start N of them with "
+                "mpiexec -n N, or leave it out, which is faster"
+            )
         remarks.add(remark)
 
     def open(self) -> Session:

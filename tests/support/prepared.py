@@ -44,7 +44,7 @@ def train_golden(prepared, options, learning_rate, order, weights):
         threshold=penalties.threshold,
         unit=prepared.unit,
         stale=bool(options.staleness),
-        weighted=prepared.weighted,
+        weighted=image.importances is not None,
     )
     labels, own = image.labels.astype(np.int64)[order], None
     if prepared.weighted:

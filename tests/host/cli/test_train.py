@@ -136,7 +136,7 @@ def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, 
 
 
 def test_quiet_leaves_out_all_but_results(tmp_path):
-    words = ["breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 2e-7]  # gives a remark
+    words = ["breast_cancer", "--scaling", "minmax", "--epochs", 1, "--batch", 1024]  # gives a remark
     told, quiet = run(*words), run(*words, "--quiet")
     assert told.stderr
     assert quiet.stderr == ""

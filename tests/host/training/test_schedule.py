@@ -65,7 +65,7 @@ def test_rates_are_lowered_when_training_diverges(name):
 def test_schedules_stop_at_the_smallest_rate():
     form = FeatureFormat(8, 8, False)
     smallest = smallest_rate(16, form)
-    assert choose_rate(smallest, 16, form).error < 0.01
+    assert choose_rate(smallest, 16, form).actual == pytest.approx(smallest, rel=0.01)
     for power in (9.0, 700.0):  # the latter is beyond floating point
         assert LearningRateSchedule("invscaling", 0.5, power, smallest).rate(1000) == smallest
     constant = LearningRateSchedule("constant", 0.5, 0.5, smallest)
