@@ -77,7 +77,6 @@ class Cells:
 
     @cached_property
     def gaps(self) -> npt.NDArray[np.bool_]:
-        """Whether each value is missing: (rows,)."""
         gaps: npt.NDArray[np.bool_]
         gaps = np.isnan(self.numbers) if self.are_numbers else self._missing.to_numpy(zero_copy_only=False)
         return gaps
@@ -99,7 +98,6 @@ class Cells:
 
     @cached_property
     def truths(self) -> npt.NDArray[np.float64]:
-        """The same, where true and false are 1 and 0."""
         return self.numbers if self.are_numbers else self._parsed(TRUTH)
 
     def _parsed(self, words: Mapping[str, float]) -> npt.NDArray[np.float64]:
@@ -119,7 +117,6 @@ class Cells:
         return values, found.indices.fill_null(len(values)).to_numpy().astype(np.intp)
 
     def text(self, row: int) -> str | None:
-        """A cell as text."""
         value = self._array[row].as_py()
         return None if value is None else str(value)
 

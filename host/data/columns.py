@@ -63,7 +63,6 @@ class ReadOptions:
 
     @property
     def takes_gaps(self) -> bool:
-        """Whether values of a table may be missing."""
         if self.like is None:
             return self.missing != "error"
         return self.like.encoding is not None and self.like.encoding.missing != "error"
@@ -82,7 +81,6 @@ class Header:
         return f"column {place + 1}" if self.names is None else f"column {place + 1} ({self.names[place]})"
 
     def refusal(self, place: int, problem: str) -> UserError:
-        """The error of choosing a column."""
         return UserError(f"{self.source}, {self[place]}: {problem}")
 
     def find(self, choice: str | int, option: str) -> int:
@@ -91,7 +89,7 @@ class Header:
             if self.names is not None and choice in self.names:
                 if self.names.count(choice) > 1:
                     raise UserError(
-                        f"{self.source}: several columns are called {choice!r}: choose one with {option} NUMBER"
+                        f"{self.source}: several columns are called {choice!r}: choose with {option} NUMBER"
                     )
                 return self.names.index(choice)
             if not is_number(choice):
@@ -107,14 +105,9 @@ class Header:
 class Columns(Header):
     """The columns of a table.
 
-    Parameters
-    ----------
-    features
-        Column indices of the features, from 0, in the order of the features; the last ``targets`` are further labels.
-    label, weight
-        Column index of the label and of the weights of samples; ``None`` if there is none or it is not needed.
-    remarks
-        What the user should know: which column was taken for the label, if only its place tells that.
+    ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
+    ``label`` and ``weight`` are those of the label and of the weights of samples; ``None`` if there is none or it is
+    not needed. ``remarks`` tell which column was taken for the label, if only its place tells that.
     """
 
     features: tuple[int, ...]
@@ -200,7 +193,6 @@ def is_number(column: str | int | None) -> bool:
 
 
 def _find_label(header: Header, places: Sequence[int], options: ReadOptions) -> int | None:
-    """Index of the label among some columns."""
     like, names = options.like, header.names
     known = frozenset(() if like is None else like.column_names)
     others = [] if names is None else [place for place in places if names[place] not in known]
@@ -236,8 +228,8 @@ def _in_order(
     strange = sorted(places.keys() - set(wanted))
     if strange:
         raise UserError(
-            f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}: leave them "
-            f"out with --ignore-column"
+            f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}: use "
+            f"--ignore-column"
         )
     if len(places) < len(found) or len(found) != len(wanted):
         raise UserError(f"{source}: features of the same name must be in the order of the training data")

@@ -118,17 +118,14 @@ class Dataset:
 
     @property
     def samples(self) -> int:
-        """Number of samples, in all ranks."""
         return int(self.features.shape[0])
 
     @property
     def feature_count(self) -> int:
-        """Number of features of a sample."""
         return int(self.features.shape[1])
 
     @property
     def space(self) -> FeatureSpace:
-        """The features of the samples."""
         known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.label_column
         return FeatureSpace(self.feature_count, *known)
 
@@ -139,14 +136,12 @@ class Dataset:
 
     @property
     def sparse(self) -> bool:
-        """Whether the features are a `csr_array`."""
         return not isinstance(self.features, np.ndarray)
 
     # -- distribution of the samples: here all are local; DistributedDataset overrides this -------------------------
 
     @property
     def communicator(self) -> Communicator:
-        """The ranks over which the samples are distributed."""
         return SINGLE_PROCESS
 
     def parts(self) -> "Sequence[Dataset]":
@@ -154,7 +149,6 @@ class Dataset:
         return (self,)
 
     def feature_blocks(self) -> Sequence[Features]:
-        """The features of `parts`."""
         return (self.features,)
 
     def local_features(self, which: slice) -> Features:
@@ -202,11 +196,9 @@ class Dataset:
         return replace(self, features=features, feature_names=encoding.names, encoding=encoding, table=None)
 
     def held_out(self, fraction: float) -> int:
-        """Number of samples that `split` holds out, at least one."""
         return order.held_out(self.samples, fraction)
 
     def split(self, fraction: float, *, seed: int, stratified: bool) -> tuple[Self, Self]:
-        """Shuffle the samples and hold out a part of them: the other samples and those; see `order.split`."""
         rest, chosen = order.split(self.labels, fraction, seed=seed, stratified=stratified, name=self.name)
         return self.take(rest), self.take(chosen, f"held-out samples of {self.name}")
 
@@ -266,7 +258,6 @@ class DistributedDataset(Dataset):
 
     @property
     def samples(self) -> int:
-        """Number of samples, in all ranks."""
         return self.owners.size
 
     @property
@@ -275,7 +266,6 @@ class DistributedDataset(Dataset):
 
     @cached_property
     def _own(self) -> npt.NDArray[np.intp]:
-        """Indices of the local samples, ascending."""
         return np.flatnonzero(self.owners == self.ranks.rank)
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:

@@ -69,7 +69,6 @@ class EncodingFit:
                         self._sums[place] += _exact_sum(known)
 
     def finish(self, ranks: Communicator = SINGLE_PROCESS) -> "TableEncoding":
-        """The encoding, from the rows of all ranks."""
         counts = np.split(ranks.all_sum(np.concatenate(self._counts)), np.cumsum([each.size for each in self._counts]))
         sums = list(map(sum, zip(*ranks.all_gather(self._sums), strict=True)))
         columns = []
@@ -136,12 +135,10 @@ class TableEncoding:
 
     @cached_property
     def table(self) -> Table:
-        """The columns, to read other tables."""
         return Table(self.columns)
 
     @property
     def count(self) -> int:
-        """Number of features."""
         return sum(column.features for column in self.columns)
 
     @cached_property
@@ -168,7 +165,6 @@ class TableEncoding:
 
     @property
     def space(self) -> "FeatureSpace":
-        """The features."""
         return FeatureSpace(self.count, self.names, encoding=self)
 
     def apply(self, rows: Features, table: Table | None = None) -> Features:
@@ -212,7 +208,6 @@ class TableEncoding:
         return lookup - (len(column.kinds) == 2)
 
     def remarks(self, samples: int) -> tuple[str, ...]:
-        """Remarks for the user, of so many training samples."""
         many = [
             self.table.label(place)
             for place, column in enumerate(self.columns)
@@ -227,7 +222,6 @@ class TableEncoding:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data, which preserve floats exactly."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -249,22 +243,12 @@ def _dense(rows: Features) -> npt.NDArray[np.float64]:
 class FeatureSpace:
     """The features of samples, to read other samples with the same features.
 
-    Parameters
-    ----------
-    count
-        Number of features.
-    names
-        Their names, if the source has any.
-    zero_based
-        Whether indices in a LIBSVM source begin at 0; ``None`` if that is not known.
-    hash_bits
-        If names or indices are hashed: ``count`` is 2^hash_bits, and the reader of the format says which column a
-        feature belongs to.
-    encoding
-        If the source is a table with texts or gaps: how features are made of its columns.
-    label_column
-        Number of the label column that was chosen, from 1 or backwards from −1, if the columns have no names to find it
-        by; ``None`` if it is the last one, or is not known.
+    There are ``count`` features, with ``names``, if the source has any. ``zero_based`` tells if indices in LIBSVM's
+    format begin at 0; ``None`` if that is not known. If names or indices are hashed, ``count`` is 2^``hash_bits``, and
+    the reader of the format says which column a feature belongs to. ``encoding`` tells, if the source is a table with
+    texts or gaps, how features are made of its columns. ``label_column`` is the number of the label column that was
+    chosen, from 1 or backwards from −1, if the columns have no names to find it by; ``None`` if it is the last one, or
+    is not known.
     """
 
     count: int
@@ -281,7 +265,6 @@ class FeatureSpace:
 
     @property
     def column_count(self) -> int:
-        """Number of these columns."""
         return self.count if self.encoding is None else len(self.encoding.columns)
 
     def name(self, column: int) -> str:

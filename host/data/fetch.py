@@ -36,7 +36,6 @@ class Original:
 
     @property
     def file_name(self) -> str:
-        """Name of the file, both remote and local."""
         return self.url.rpartition("/")[2]
 
 

@@ -82,8 +82,7 @@ def quantize_scaled(
 ) -> None:
     """Scale and quantise dense samples, finite float32 or float64 (samples, features).
 
-    ``out``, uint8 (samples, features or more), C-contiguous, gets the integers, modulo 256, in its first columns. See
-    `p4sgd.host.data.Scaling` and `p4sgd.host.data.quantization.quantize` for the rest.
+    ``out``, uint8 (samples, features or more), C-contiguous, gets the integers, modulo 256, in its first columns.
     """
     _quantize(_plain(rows), offset * 0.5, scale * 2, _grid(stored, signed), out)
 
@@ -91,10 +90,7 @@ def quantize_scaled(
 def quantize_stored(
     rows: "csr_array", offset: FloatArray, scale: FloatArray, stored: int, signed: bool
 ) -> npt.NDArray[np.uint8]:
-    """Scale and quantise the stored values of sparse samples; see `quantize_scaled`.
-
-    Returns the integers, modulo 256, in the order of ``rows.data``: uint8 (stored values,).
-    """
+    """The integers of the stored values of sparse samples, modulo 256, in the order of ``rows.data``, uint8."""
     out = np.empty(rows.data.size, np.uint8)
     # A view of one number for all columns would be another type, for which the loop would be compiled again.
     steps = tuple(int(each.strides != (0,)) for each in (offset, scale))
@@ -106,11 +102,9 @@ def quantize_stored(
 def add_sums(
     rows: npt.NDArray[np.floating[Any]], offset: FloatArray, scale: FloatArray, fraction: int, sums: IntArray
 ) -> None:
-    """Add dense samples, finite float32 or float64 (samples, features), to sums of scaled features and of their
-    squares.
-
-    Features that are scaled to 0 to 1 are rounded to integers u in steps of 2^-fraction. ``sums``, int64 (3, features),
-    C-contiguous, is updated: Σ u, Σ ⌊u² / 2^fraction⌋ and Σ (u² mod 2^fraction).
+    """Add dense samples, finite float32 or float64 (samples, features), that are scaled to 0 to 1 and rounded to
+    integers u in steps of 2^-fraction, to ``sums``, int64 (3, features), C-contiguous: Σ u, Σ ⌊u² / 2^fraction⌋ and
+    Σ (u² mod 2^fraction).
     """
     u = np.empty(rows.shape[1], np.int64)
     _add(_plain(rows), offset * 0.5, scale * 2, fraction, u, sums)

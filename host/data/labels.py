@@ -40,18 +40,10 @@ class LabelCoding:
     Labels that are texts may be numbered differently in different data sets. `labels_of` matches them by name, and its
     result is what the other methods take.
 
-    Parameters
-    ----------
-    classes
-        The labels, two or more, ascending; empty for regression.
-    positive
-        The label that is class 1 if all others are class 0.
-    names
-        If the labels are texts: text of label i.
-    mean, scale
-        Regression: mean and standard deviation of the training labels (1 if all are the same). For the tasks
-        that predict e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0. They are
-        weighted if samples have weights.
+    ``classes`` are the labels, two or more, ascending; none for regression. ``positive`` is the label that is class 1
+    if all others are class 0. ``names`` are those of labels 0, 1, …, if they are texts. ``mean`` and ``scale`` are for
+    regression mean and standard deviation of the training labels (1 if all are the same); for the tasks that predict
+    e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0. Weights of samples count.
     """
 
     task: Task
@@ -86,14 +78,9 @@ class LabelCoding:
     ) -> Self:
         """The coding for a training set; `UserError` if its labels do not suit the task.
 
-        Parameters
-        ----------
-        positive
-            The label of class 1 in one-against-rest classification, as in the source: a number or a text.
-        whole
-            The coding before some samples were held out, whose classes must be left.
-        guess
-            Whether numbers that seem to be measurements are refused as classes.
+        ``positive`` is the label of class 1 in one-against-rest classification, as in the source: a number or a text.
+        ``whole`` is the coding before some samples were held out, whose classes must be left. With ``guess``, numbers
+        that seem to be measurements are refused as classes.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -106,10 +93,8 @@ class LabelCoding:
         if positive is not None:
             raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
         if data.label_names:
-            raise UserError(
-                f"{data.name}: the labels are texts ({listed(data.label_names, _SHOWN)}), regression needs numbers: "
-                f"choose {option('loss', 'logistic')} or {option('loss', 'hinge')}"
-            )
+            texts = f"the labels are texts ({listed(data.label_names, _SHOWN)})"
+            raise UserError(f"{data.name}: {texts}, regression needs numbers: choose {option('loss', 'logistic')}")
         _check_range(task, data.name, data.labels)
         return cls._fit_numbers(task, data.name, data.labels[count], None if weights is None else weights[count])
 
@@ -159,9 +144,7 @@ class LabelCoding:
         gone = np.setdiff1d([] if whole is None else whole.classes, found)
         if gone.size:
             lost = name_of_label(gone[0], names)
-            raise UserError(
-                f"{data.name}: all samples of class {lost} are held out, none is left to train on: hold out fewer"
-            )
+            raise UserError(f"{data.name}: all samples of class {lost} are held out: hold out fewer")
         return cls(Task.CLASSIFICATION, tuple(map(float, found)), None, names)
 
     @property
@@ -200,9 +183,7 @@ class LabelCoding:
             raise UserError(f"{data.name}: has {labels.shape[1]} label columns, the model has one: name that alone")
         if bool(self.names) != bool(data.label_names):
             ours, theirs = ("texts", "numbers") if self.names else ("numbers", "texts")
-            raise UserError(
-                f"{data.name}: the labels are {theirs}, those of the model are {ours}: name its classes alike"
-            )
+            raise UserError(f"{data.name}: the labels are {theirs}, those of the model are {ours}")
         if data.label_names != self.names:
             # Unknown names get a number that is not a class; it is refused below where that matters.
             strange = len(self.names)
@@ -267,7 +248,6 @@ class LabelCoding:
         return np.where(z > 0, second, first)
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON data."""
         return vars(self) | {"task": self.task.value, "classes": list(self.classes), "names": list(self.names)}
 
     @classmethod
@@ -300,20 +280,16 @@ class TargetCoding:
 
     @property
     def task(self) -> Task:
-        """What the model predicts."""
         return self.rows[0].task
 
     @property
     def meanings(self) -> tuple[str, ...]:
-        """The names of the targets."""
         return self.row_names
 
     def name_rows(self, names: Sequence[str]) -> str:
-        """See `LabelCoding.name_rows`."""
         return f"target{'s' if len(names) > 1 else ''} {listed(names, _SHOWN)}"
 
     def of_row(self, labels: FloatArray, row: int) -> FloatArray:
-        """See `LabelCoding.of_row`."""
         return np.ascontiguousarray(labels[:, row])
 
     def labels_of(self, data: Labelled) -> FloatArray:
@@ -341,11 +317,9 @@ class TargetCoding:
         return np.column_stack([row.predictions(z[:, place]) for place, row in enumerate(self.rows)])
 
     def named(self, predictions: FloatArray) -> list[list[str | int | float]]:
-        """See `LabelCoding.named`."""
         return [[row.name(label) for row, label in zip(self.rows, each, strict=True)] for each in predictions.tolist()]
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON data."""
         return {"targets": list(self.row_names), "rows": [row.to_json() for row in self.rows]}
 
 
@@ -380,15 +354,12 @@ def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:
 
 
 def _check_range(task: Task, name: str, labels: FloatArray) -> None:
-    """Refuse labels that e^z cannot be."""
     least = float(labels.min(initial=np.inf))
     if task is Task.NON_NEGATIVE and least < 0:
         raise UserError(f"{name}: there is a label {least:g}, this loss needs labels of at least 0")
     if task is Task.POSITIVE and least <= 0:
-        raise UserError(
-            f"{name}: there is a label {least:g}, this loss needs labels above 0"
-            + (f": choose {option('loss', 'poisson')} for labels of at least 0" if least == 0 else "")
-        )
+        remedy = f": choose {option('loss', 'poisson')}" if least == 0 else ""
+        raise UserError(f"{name}: there is a label {least:g}, this loss needs labels above 0{remedy}")
 
 
 def find_label(label: str | float, names: tuple[str, ...]) -> float | None:

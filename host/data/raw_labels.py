@@ -52,7 +52,6 @@ class RawLabels:
 
     @classmethod
     def from_column(cls, column: Any) -> Self:
-        """Labels from a pyarrow array of strings."""
         encoded = column.dictionary_encode()
         # Not to_numpy, which imports pandas where that is installed, for a second.
         return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
@@ -95,8 +94,6 @@ class RawLabels:
                 check_exact(text, name)
             return np.array(numbers, dtype=np.float64)[self.values], ()
         if len(words) < len(texts):
-            raise UserError(
-                f"{name}: the label {words[0]!r} is not a number, unlike others: correct it or leave it out"
-            )
+            raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
         known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
         return np.array([known[text] for text in texts])[self.values], tuple(known)

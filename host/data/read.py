@@ -114,7 +114,6 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
 
 
 def _hint(name: str) -> str:
-    """Hint for a name that is not that of a file."""
     from p4sgd.host.data.fetch import ORIGINALS
     from p4sgd.host.data.synth import SHAPES
     from p4sgd.host.data.synth_table import TABLES
@@ -161,9 +160,7 @@ def open_source(source: str | Path, *, file_format: str | None = None, **reading
     Raises `UserError` if there is no such source or format, or if there are several label columns.
     """
     if not isinstance(reading.get("label_column"), str | int | None):
-        raise UserError(
-            f"{source}: several label columns cannot be prepared: train from the file, or prepare it for each"
-        )
+        raise UserError(f"{source}: several label columns cannot be prepared: train from the file")
     return _open(source, file_format, **reading)
 
 
@@ -175,7 +172,6 @@ def _open(
     ignore_columns: Sequence[str | int] = (),
     **reading: Any,
 ) -> Source:
-    """The source of a name; its contents are not read yet."""
     columns: Sequence[str | int | None]
     columns = [label_column] if isinstance(label_column, str | int | None) else label_column
     targets = tuple(column for column in columns[1:] if column is not None)

@@ -14,9 +14,8 @@ def check_weights(weights: FloatArray, name: str) -> None:
     strange = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if strange.size:
         place = strange[0]
-        raise UserError(
-            f"{name}: the weight of sample {place + 1} is {weights[place]:g}: it must be finite and at least 0"
-        )
+        problem = f"the weight of sample {place + 1} is {weights[place]:g}"
+        raise UserError(f"{name}: {problem}: it must be finite and at least 0")
 
 
 def average(values: FloatArray | npt.NDArray[np.bool_], weights: FloatArray | None) -> float:

@@ -93,22 +93,12 @@ _NAMED = 5
 class Scaling:
     """Scaling of raw features: a = (x − offset) · scale, column by column.
 
-    Parameters
-    ----------
-    kind
-        One of `KINDS` but ``auto``.
-    offset, scale
-        float64 (features,). The scale is 0 for columns that become 0. Where there is one number for all columns, which
-        may be millions, these are views of that number (`numpy.broadcast_to`).
-    signed
-        Whether a is in [−1, 1]; if not, it is in [0, 1]. Kinds that centre leave some values outside, to be clamped.
-    reason
-        Why ``auto`` chose this kind; empty if the user did.
-    crowded
-        Columns whose values use almost none of the levels, for a remark.
-    heat
-        int32 (features,), int64 of more than 2^31 samples: training samples that have each feature, if the data are
-        sparse and their zeros stay zeros; else ``None``.
+    ``kind`` is one of `KINDS` but ``auto``, and ``reason`` tells why ``auto`` chose it. ``offset`` and ``scale`` are
+    float64 (features,); the scale is 0 for columns that become 0. Where there is one number for all columns, which may
+    be millions, they are views of that number (`numpy.broadcast_to`). If ``signed``, a is in [−1, 1], else in [0, 1];
+    kinds that centre leave some values outside, to be clamped. ``crowded`` are columns whose values use almost none of
+    the levels, for a remark. ``heat``, int (features,), counts the training samples that have each feature, if the data
+    are sparse and their zeros stay zeros.
     """
 
     kind: str
@@ -320,7 +310,6 @@ _MAPS = {"standard": _standard, "robust": _robust, "minmax": _minmax, "maxabs": 
 
 
 def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
-    """What ``auto`` is for these data, and why."""
     if statistics.keeps_zeros:
         _, scale, signed = _raw(statistics, planes)
         kept = 0

@@ -65,15 +65,9 @@ def heat_type(samples: int) -> np.dtype[Any]:
 class Extremes:
     """Ranges of the columns of some samples, out of ``samples`` in all ranks.
 
-    Attributes
-    ----------
-    low, high
-        float64 (features,): smallest and largest stored value; NaN if any is NaN, ±∞ if none is stored. A sparse matrix
-        need not store zeros.
-    nonzero
-        int (features,): number of values that are not 0.
-    samples, stored
-        Number of samples and of stored values seen.
+    ``low`` and ``high``, float64 (features,), are the smallest and largest stored values; NaN if any is NaN, ±∞ if none
+    is stored. A sparse matrix need not store zeros. ``nonzero``, int (features,), counts values that are not 0,
+    ``samples`` and ``stored`` the samples and the stored values seen.
     """
 
     def __init__(self, features: int, samples: int) -> None:
@@ -84,7 +78,6 @@ class Extremes:
         self.stored = 0
 
     def add(self, features: Features) -> None:
-        """Take some samples into account."""
         if features.shape[0] == 0:
             return
         self.samples += features.shape[0]
@@ -138,21 +131,12 @@ def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Ex
 class Statistics:
     """Facts about the columns of a training set from which its scaling is chosen.
 
-    Parameters
-    ----------
-    low, high
-        float64 (features,): smallest and largest value, finite.
-    nonzero
-        int (features,): number of values that are not 0.
-    centrable
-        Whether the data may be centred; not in a sparse format that stores only a small part of their values.
-    whitened
-        Whether the features are whitened next, for which they have to be centred.
-    sums
-        int64 (3, features), exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u, Σ ⌊u² / 2^31⌋ and
-        Σ (u² mod 2^31); ``None`` before `add`.
-    order
-        float64 (2 + 2 · 4, features): result of `order_statistics`; ``None`` if it is not known.
+    ``low`` and ``high``, float64 (features,), are the smallest and largest value, finite; ``nonzero``, int (features,),
+    counts values that are not 0. Data are ``centrable`` unless they are in a sparse format that stores only a small
+    part of their values, and have to be centred if they are ``whitened`` next.
+
+    ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
+    Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add`. ``order`` is the result of `order_statistics`, if known.
     """
 
     low: FloatArray
@@ -185,7 +169,6 @@ class Statistics:
         return sparse and not (self.whitened and self.centrable)
 
     def add(self, features: Features) -> None:
-        """Add some samples to the sums."""
         if self.sums is None:
             self.sums = np.zeros((3, self.low.size), np.int64)
         scale = reciprocal(self.half_span, self.constant)
@@ -218,7 +201,6 @@ class Statistics:
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
-        """Whether a column counts as constant, (features,)."""
         return negligible(self.half_span, self.magnitude())
 
     def moments(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:

@@ -73,7 +73,6 @@ class _Findings:
         return [(*self.first[kind], kind == "gap") for kind in kinds if kind in self.first]
 
     def column(self, name: str, *, gaps: bool) -> Column:
-        """The column."""
         if not (self.numbers or self.texts or self.typed):  # other rows may have either
             return Column(name, (), gaps=gaps)
         if self.numeric:
@@ -141,12 +140,9 @@ class Survey:
                 raise tell(CellError(row, place, text, gap=gap))
         table = Table(tuple(columns))
         if many:
-            raise UserError(
-                f"{source}: {table.label(many[0])} has more than {MOST_TEXTS:,} different texts, of which each would "
-                f"become a feature: leave it out"
-                + on_command_line(f" with --ignore-column {columns[many[0]].name or 'NUMBER'}")
-                + ", or give it fewer texts"
-            )
+            way = on_command_line(f" with --ignore-column {columns[many[0]].name or 'NUMBER'}")
+            texts = f"more than {MOST_TEXTS:,} different texts, each of which would be a feature"
+            raise UserError(f"{source}: {table.label(many[0])} has {texts}: leave it out{way}")
         return table
 
 
@@ -168,7 +164,6 @@ class RowNumbers:
         self.rows = 0
 
     def add(self, rows: Features) -> None:
-        """Look at some further rows."""
         assert isinstance(rows, np.ndarray)
         for candidate, (place, _, _) in enumerate(self._columns):
             values = rows[:, place]
@@ -180,7 +175,6 @@ class RowNumbers:
         self.rows += rows.shape[0]
 
     def remarks(self, gather: Callable[[Any], list[Any]]) -> tuple[str, ...]:
-        """Remarks for the user, from the rows of all shares."""
         before, fits = 0, [{0.0, 1.0} for _ in self._columns]
         for rows, begins in gather((self.rows, self._begins)):
             if rows:

@@ -46,12 +46,10 @@ class Shape:
 
     @property
     def density(self) -> float:
-        """Fraction of non-zero values."""
         return self.stored / (self.samples * self.features)
 
     @property
     def nonzeros(self) -> float:
-        """Mean number of stored values of a sample."""
         return self.stored / self.samples
 
     def scaled(self, scale: float) -> "Shape":
@@ -215,17 +213,14 @@ class CategoricalSource:
 
     @property
     def samples(self) -> int:
-        """Number of samples."""
         return self.shape.samples
 
     @property
     def feature_count(self) -> int:
-        """Number of features of a sample."""
         return self.shape.features
 
     @property
     def stored(self) -> int:
-        """Number of values that are not 0."""
         return self.shape.stored
 
     @property
@@ -235,7 +230,6 @@ class CategoricalSource:
 
     @property
     def value(self) -> float:
-        """The values that are not 0."""
         return round(1 / math.sqrt(self.fields), _DIGITS)
 
     def field_sizes(self) -> npt.NDArray[np.int64]:
@@ -280,7 +274,6 @@ class CategoricalSource:
 
 
 def _labels(margin: npt.NDArray[np.floating], middle: np.floating, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """±1 on either side of the middle, some of them flipped."""
     labels = np.where(margin > middle, 1.0, -1.0)
     wrong = rng.random(labels.size) < _NOISE
     labels[wrong] *= -1

@@ -31,18 +31,10 @@ UnknownTexts: TypeAlias = dict[str, tuple[int, str]]
 class Column:
     """A column of a table.
 
-    Parameters
-    ----------
-    name
-        Its header; empty if there is none.
-    values
-        Its texts in alphabetical order, none if no value is known; ``None`` if it holds numbers.
-    truth
-        Whether the numbers may be written as true and false, in upper or lower case.
-    mean
-        Of numbers in an encoding: what stands for a gap; ``None`` if gaps are refused.
-    gaps
-        Whether values are missing; in an encoding, whether gaps have a feature of their own.
+    ``name`` is its header; empty if there is none. ``values`` are its texts in alphabetical order, none if no value is
+    known; ``None`` if it holds numbers, which with ``truth`` may be written as true and false, in upper or lower case.
+    ``gaps`` tells that values are missing; in an encoding, that gaps have a feature of their own. ``mean`` is what
+    stands there for a gap among numbers; ``None`` if gaps are refused.
     """
 
     name: str = ""
@@ -58,14 +50,12 @@ class Column:
 
     @property
     def features(self) -> int:
-        """Number of its features."""
         if self.values is None:
             return 1 + self.gaps
         return 1 if len(self.kinds) == 2 else len(self.kinds)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """The place of each text."""
         return {text: place for place, text in enumerate(self.values or ())}
 
 
@@ -92,7 +82,6 @@ class Table:
         return names if any(names) else ()
 
     def label(self, place: int) -> str:
-        """What a column is called."""
         return self.columns[place].name or f"feature {place + 1}"
 
     def rows(
@@ -101,21 +90,10 @@ class Table:
         """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for
         gaps.
 
-        Parameters
-        ----------
-        arrays
-            pyarrow arrays of these columns.
-        unknown
-            Counts texts that a column does not have, which become −1.
-        gaps
-            Whether values may be missing.
-        gap_texts
-            Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`, unless the column has such a text.
-
-        Raises
-        ------
-        CellError
-            For the first value that its column cannot have.
+        ``arrays`` are pyarrow arrays of these columns. ``unknown`` counts texts that a column does not have, which
+        become −1. ``gaps`` tells whether values may be missing; ``gap_texts`` are texts that mean so, see
+        `p4sgd.host.data.cells.Cells`, unless the column has such a text. Raises `CellError` for the first value that
+        its column cannot have.
         """
         made = np.empty((len(arrays[0]), len(self.columns)))
         everything = [

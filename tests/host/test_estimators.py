@@ -684,5 +684,5 @@ def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
         with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out$"):
             GLMRegressor().fit(table, [1.0, 2.0, 3.0])
     many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
-    with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out, or give it fewer texts$"):
+    with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out$"):
         GLMRegressor().fit(many, np.arange(1001.0))

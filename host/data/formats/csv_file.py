@@ -130,9 +130,8 @@ class CsvSource(TableSource):
             for line, fields in rows:
                 if len(fields) != columns.count:
                     first = self._form.skipped or 1
-                    raise UserError(
-                        f"{self.path}, line {line}: has {len(fields)} fields, line {first} has {columns.count}"
-                    )
+                    place = f"{self.path}, line {line}"
+                    raise UserError(f"{place}: has {len(fields)} fields, line {first} has {columns.count}")
             texts = zip(*(fields for _, fields in rows), strict=True)
             yield Arrays.of(done, columns, [pa.array(column, pa.string()) for column in texts])
             done += len(rows)
@@ -147,7 +146,6 @@ class CsvSource(TableSource):
         return RawLabels.from_column(arrays.label)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Line number and fields of each sample."""
         before = lines_before(self.path, self.share, self._form.skipped)
         blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text())
         reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=self._form.delimiter)
@@ -189,12 +187,10 @@ class CsvSource(TableSource):
             while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
                 left -= len(text)
+        remedy = ": close its quote"
         if self.share.rank + 1 < self.share.size:
-            return UserError(
-                f"{self.path}, line {line}: a quoted field does not end in the lines that this process reads: leave "
-                f"line breaks out of fields, or read the file with one process"
-            )
-        return UserError(f"{self.path}, line {line}: a quoted field does not end: close its quote")
+            remedy = " in the lines that this process reads: read the file with one process"
+        return UserError(f"{self.path}, line {line}: a quoted field does not end{remedy}")
 
     def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
         return open_share(self.path, self.share, self._form.skipped, self._watch)
@@ -217,9 +213,7 @@ class CsvSource(TableSource):
             if first is None:
                 first = text
             elif (value is None) != (number(first) is None):
-                raise UserError(
-                    f"{place}: the label is {text!r}, but {first!r} before: labels must all be numbers or all be names"
-                )
+                raise UserError(f"{place}: the label is {text!r}, but {first!r} before: name all, or number all")
 
 
 def _open_quote(text: bytes, delimiter: str) -> int | None:

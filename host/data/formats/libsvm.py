@@ -64,7 +64,6 @@ class LibsvmSource(SparseTextSource):
 
 
 def _label_mistake(label: bytes) -> str:
-    """Why a label is no number."""
     if b":" in label:
         return f"begins with {shown(label)}: the label is missing"
     if b"," in label and all(number(part) is not None for part in label.split(b",")):
@@ -74,7 +73,6 @@ def _label_mistake(label: bytes) -> str:
 
 
 def _index_mistake(index: int, before: int, least: int, largest: int) -> str:
-    """What is wrong with an index that comes after the index ``before``."""
     if index < least:
         hint = ": say --zero-based if that is the first one" if index == 0 else ""
         return f"feature {index} is below {least}{hint}"

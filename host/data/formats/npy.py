@@ -56,7 +56,6 @@ class NpySource(Source):
             self._done = (first + count) / max(1, self._samples)
 
     def _read(self, mapped: Any, first: int, count: int) -> npt.NDArray[Any]:
-        """Some rows from the file."""
         size, (rows, columns) = mapped.dtype.itemsize, mapped.shape
         by_rows = mapped.flags.c_contiguous
         places = [first * columns] if by_rows else [place * rows + first for place in range(columns)]

@@ -143,7 +143,6 @@ class _Archive:
             raise UserError(f"{self._path}, labels: hold bytes that are not UTF-8 text") from None
 
     def weights(self, samples: int) -> npt.NDArray[np.float64] | None:
-        """The weights of all samples, if there are any."""
         key = self._find(WEIGHT_KEYS)
         if key is None:
             return None
@@ -179,9 +178,7 @@ class _Archive:
         elif whole:
             yield self._loaded_rows()
         else:
-            raise self._refusal(
-                f"the sparse matrix is {name}, which cannot be read by rows: save it anew in the format csr"
-            )
+            raise self._refusal(f"the sparse matrix is {name}, which cannot be read by rows: save it as csr")
 
     def _member(self, name: str, kinds: str) -> npt.NDArray[Any]:
         """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
@@ -204,10 +201,7 @@ class _Archive:
         check_numbers(array.dtype, f"{self._path}, array {key}")
         samples, columns = array.shape
         if array.columns_first and columns > 1 and not whole:
-            raise self._refusal(
-                f"array {key} is stored column by column, which cannot be read by rows: save it anew from "
-                f"numpy.ascontiguousarray({key}), or as an .npy file"
-            )
+            raise self._refusal(f"array {key} is stored column by column: save numpy.ascontiguousarray({key})")
         step = max(1, BLOCK_VALUES // max(1, columns))
         return _StoredRows(array.shape, array.part, lambda first: min(first + step, samples))
 

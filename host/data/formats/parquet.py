@@ -43,9 +43,7 @@ class ParquetSource(TableSource):
         columns = choose_columns(len(self._kinds), [name for _, name, _ in self._kinds], self.options, self.name)
         for place in (*columns.features, columns.label, columns.weight):
             if place is not None and not suits(kind := self._kinds[place][2]):
-                raise columns.refusal(
-                    place, f"holds {kind}, neither numbers nor texts: leave it out with --ignore-column"
-                )
+                raise columns.refusal(place, f"holds {kind}, neither numbers nor texts: use --ignore-column")
         return columns
 
     @contextmanager
@@ -58,9 +56,8 @@ class ParquetSource(TableSource):
             with pq.ParquetFile(self.path) as file:
                 yield file
         except (pa.ArrowException, OSError) as error:  # pyarrow raises both for damaged files
-            raise UserError(
-                f"{self.path}: cannot be read as Parquet: {getattr(error, 'strerror', None) or error}"
-            ) from error
+            problem = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.path}: cannot be read as Parquet: {problem}") from error
 
     def _numbers(self) -> Iterator[Rows]:
         """The rows, if the types of the columns say that these hold numbers and nothing is missing."""
@@ -100,9 +97,8 @@ class ParquetSource(TableSource):
         if label.null_count:
             row = arrays.first + int(label.is_null().to_numpy(zero_copy_only=False).argmax())
             assert self.columns.label is not None
-            raise UserError(
-                f"{self._locate(row, self.columns.label)}: the value is missing: fill it in or leave the row out"
-            )
+            place = self._locate(row, self.columns.label)
+            raise UserError(f"{place}: the value is missing: fill it in or leave the row out")
         if pa.types.is_dictionary(label.type):
             label = label.dictionary_decode()
         if is_text(label.type):

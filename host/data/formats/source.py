@@ -39,7 +39,6 @@ class Share(NamedTuple):
     size: int = 1
 
     def of(self, total: int) -> range:
-        """The share's part of so many rows."""
         return range(self.rank * total // self.size, (self.rank + 1) * total // self.size)
 
 
@@ -66,16 +65,9 @@ class NotNumbersError(Exception):
 class Source(ABC):
     """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
-    ``guessed`` is the name of the format, if it was only guessed.
-
-    Attributes
-    ----------
-    share
-        The share of the rows that is read.
-    space, remarks
-        The features, and remarks on the data for the user; known once all blocks have been read.
-    table
-        Contents of the columns of a table; ``None`` until they are known, and for other files.
+    ``guessed`` is the name of the format, if it was only guessed, and ``share`` the share of the rows that is read.
+    ``space``, the features, and ``remarks`` for the user are known once all blocks have been read; ``table``, the
+    contents of the columns of a table, after the first pass.
     """
 
     fills_gaps = False
@@ -94,12 +86,10 @@ class Source(ABC):
 
     @property
     def name(self) -> str:
-        """Name of the source, for messages."""
         return str(self.path)
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
         return self.path.stat().st_size
 
     @property
@@ -110,7 +100,6 @@ class Source(ABC):
         return int(self._done * self.size)
 
     def _watch(self, raw: BinaryIO) -> None:
-        """Keep the file on the disk, for its position."""
         self._raw = raw
 
     @abstractmethod
@@ -149,9 +138,7 @@ class Source(ABC):
             if self.path.is_file():
                 check_compression(self.path)
             if self.guessed is not None:
-                raise UserError(
-                    f"{error} (it looks like {self.guessed}; if it is not, say so with --format)"
-                ) from error
+                raise UserError(f"{error} (it looks like {self.guessed}; if it is not, use --format)") from error
             raise
 
 
@@ -159,16 +146,8 @@ class Source(ABC):
 class Scan:
     """Findings of a pass over all rows of a file.
 
-    Parameters
-    ----------
-    samples
-        Labels and weights of all samples, in the order of the file.
-    space
-        Their features, or the columns of a table.
-    stored, sparse, dtype
-        Number of stored values, whether samples are sparse, and the type of the values, float64 or float32.
-    table
-        Contents of the columns if features have to be made of these, as with texts and gaps.
+    ``samples`` are labels and weights of all samples, in the order of the file, and ``space`` their features, or the
+    columns of a ``table``, if features have to be made of these. ``dtype`` is the type of the ``stored`` values.
     """
 
     samples: LabelledSamples
@@ -181,7 +160,6 @@ class Scan:
 
     @property
     def count(self) -> int:
-        """Number of samples."""
         return self.samples.labels.size
 
 
@@ -327,8 +305,7 @@ def _with_targets(source: Source, samples: LabelledSamples, targets: npt.NDArray
 def no_numbers(name: str, column: str | int | None) -> UserError:
     """The error of several targets that are texts."""
     return UserError(
-        f"{name}: the labels of {column} are texts, those of several targets must be numbers: write 0 and 1 for two "
-        f"classes, or train on one column at a time"
+        f"{name}: the labels of {column} are texts, those of several targets must be numbers: write 0 and 1"
     )
 
 
@@ -344,7 +321,6 @@ class GrowingArray:
         self.size = 0
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Append the values of an array of any shape."""
         end = self.size + values.size
         if end > self._values.size:
             self._values.resize(max(end, self._values.size * 9 // 8), refcheck=False)

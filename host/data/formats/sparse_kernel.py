@@ -60,38 +60,27 @@ def parse_plain(
 ) -> tuple[int, int, int]:
     """Parse lines up to the first one that is not plain.
 
-    Parameters
-    ----------
-    text
-        uint8 (bytes,): the text. It ends with a line feed.
-    at, row, stored
-        Offset of the first line; number of samples and of values so far.
-    limits
-        Two uint64, the smallest and largest index of LIBSVM's format; ``None`` for Vowpal Wabbit's. Numba compiles the
-        parser of one format only.
-    mask
-        uint64: the bits that an index, or the hash of a name, keeps.
-    labels_needed
-        Whether every line must have a label. If not, it may be missing or be a text, and all labels are 0.
-    out
-        `p4sgd.host.data.formats.sparse_text.Parsed`, written from ``stored`` and from ``row`` on.
+    ``text``, uint8 (bytes,), ends with a line feed; ``at`` is the offset of the first line, ``row`` and ``stored`` are
+    the numbers of samples and of values so far. ``limits`` are two uint64, the smallest and largest index of LIBSVM's
+    format; ``None`` for Vowpal Wabbit's: Numba compiles the parser of one format only. ``mask``, uint64, has the bits
+    that an index, or the hash of a name, keeps. If labels are not needed, they may be missing or texts, and are all 0.
+    ``out``, a `p4sgd.host.data.formats.sparse_text.Parsed`, is written from ``stored`` and from ``row`` on.
 
-    Returns
-    -------
-    Offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
+    Returns the offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
     """
+    values, indices, ends, labels, weights = out
     while at < text.size:
         line, begin = at, stored
         at = _skip_blanks(text, at)
         if text[at] != _LINE_FEED and (text[at] != _COMMENT or limits is None):
             label, weight = 0.0, 1.0
             if limits is not None:
-                label, at, stored = _parse_numbers(text, at, stored, limits, mask, labels_needed, out)
+                label, at, stored = _parse_numbers(text, at, stored, limits, mask, labels_needed, values, indices)
             if limits is None:
-                label, weight, at, stored = _parse_names(text, at, stored, mask, labels_needed, out)
+                label, weight, at, stored = _parse_names(text, at, stored, mask, labels_needed, values, indices)
             if at < 0:
                 return line, row, begin
-            out.ends[row], out.labels[row], out.weights[row] = stored, label, weight
+            ends[row], labels[row], weights[row] = stored, label, weight
             row += 1
         while text[at] != _LINE_FEED:
             at += 1
@@ -223,7 +212,7 @@ def _ends_item(byte: int) -> bool:
 
 @_compiled
 def _parse_numbers(
-    text: Any, at: int, stored: int, limits: Any, mask: Any, labels_needed: bool, out: Any
+    text: Any, at: int, stored: int, limits: Any, mask: Any, labels_needed: bool, values: Any, indices: Any
 ) -> tuple[float, int, int]:
     """Parse a line of LIBSVM's format that is not blank.
 
@@ -261,7 +250,7 @@ def _parse_numbers(
         value, at = _number(text, at + 1)
         if at < 0 or not _ends_item(text[at]):
             return label, -1, stored
-        out.values[stored], out.indices[stored] = value, index & mask
+        values[stored], indices[stored] = value, index & mask
         stored += 1
         after = index + _1  # which does not wrap: `_digits` reads no integer that large
 
@@ -288,14 +277,19 @@ def _hash(text: Any, at: int, end: int, seed: Any) -> Any:
         if place == end:
             return count + seed
     value, size = np.uint32(seed), np.uint32(end - at)
-    while at < end:
-        word = np.uint32(0)
-        for place in range(min(4, end - at)):
-            word |= np.uint32(text[at + place]) << np.uint32(8 * place)
+    while at + 4 <= end:
+        word = np.uint32(text[at]) | np.uint32(text[at + 1]) << 8
+        word |= np.uint32(text[at + 2]) << 16 | np.uint32(text[at + 3]) << 24
         value = _mixed(value, np.uint32(word))
-        if at + 4 <= end:
-            value = np.uint32(np.uint32(np.uint32(value << 13) | (value >> 19)) * np.uint32(5) + _ADDED)
+        value = np.uint32(np.uint32(np.uint32(value << 13) | (value >> 19)) * np.uint32(5) + _ADDED)
         at += 4
+    if at < end:
+        word = np.uint32(text[at])
+        if at + 1 < end:
+            word |= np.uint32(text[at + 1]) << 8
+        if at + 2 < end:
+            word |= np.uint32(text[at + 2]) << 16
+        value = _mixed(value, np.uint32(word))
     value ^= size
     value = np.uint32(np.uint32(value ^ (value >> 16)) * _FINAL_FIRST)
     value = np.uint32(np.uint32(value ^ (value >> 13)) * _FINAL_SECOND)
@@ -364,7 +358,7 @@ def _label(text: Any, at: int) -> tuple[float, float, int]:
 
 @_compiled
 def _parse_names(
-    text: Any, at: int, stored: int, mask: Any, labels_needed: bool, out: Any
+    text: Any, at: int, stored: int, mask: Any, labels_needed: bool, values: Any, indices: Any
 ) -> tuple[float, float, int, int]:
     """Parse a line of Vowpal Wabbit's format that is not blank.
 
@@ -407,6 +401,6 @@ def _parse_names(
             value *= scale
             if not np.isfinite(value):
                 return label, importance, -1, stored
-            out.values[stored], out.indices[stored] = value, column & mask
+            values[stored], indices[stored] = value, column & mask
             stored += 1
     return label, importance, at, stored

@@ -73,9 +73,7 @@ class SparseTextSource(Source):
         if hashed and not self._hash_bits:
             raise UserError(f"{path}: features are hashed, but those of the training data were not")
         if given and given != self._hash_bits:
-            raise UserError(
-                f"{path}: --hash-bits is {given}, but was {self._hash_bits} for the training data: leave it out"
-            )
+            raise UserError(f"{path}: --hash-bits is {given}, but was {self._hash_bits} for the training data")
         if self._hash_bits and options.zero_based is not None:
             raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
         self._zero_based = True if self._hash_bits else options.zero_based
@@ -105,8 +103,10 @@ class SparseTextSource(Source):
         with open_share(self.path, self.share, on_open=self._watch) as file:
             for text in line_blocks(file, _BLOCK_BYTES):
                 compiled |= len(text) >= _COMPILED_BYTES
-                rows = self._parse(text if text.endswith(b"\n") else text + b"\n", lines, compiled=compiled)
-                lines += text.count(b"\n")
+                text += b"" if text.endswith(b"\n") else b"\n"
+                count = text.count(b"\n")
+                rows = self._parse(text, count, lines, compiled=compiled)
+                lines += count
                 data, columns, pointers = rows.features
                 samples = pointers.size - 1
                 if not samples:
@@ -156,9 +156,9 @@ class SparseTextSource(Source):
             matrix.resize((matrix.shape[0], like.count))
         return matrix, None
 
-    def _parse(self, text: bytes, lines: int, *, compiled: bool) -> Rows:
-        """The samples of some lines, which come after so many lines of the share."""
-        most, count = len(text) // self._LEAST_BYTES + 1, text.count(b"\n")
+    def _parse(self, text: bytes, count: int, lines: int, *, compiled: bool) -> Rows:
+        """The samples of so many lines, which come after others of the share."""
+        most = len(text) // self._LEAST_BYTES + 1
         out = Parsed(np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64), *np.ones((2, count)))
         at, row, stored = 0, 0, 0
         if compiled:

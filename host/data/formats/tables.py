@@ -147,7 +147,5 @@ class TableSource(Source):
                     raise no_numbers(self.name, name)
                 if not np.isfinite(values).all():
                     sample = first + int(np.isnan(values).argmax()) + 1
-                    raise UserError(
-                        f"{self.name}: the label {name} of sample {sample} is missing: leave that sample out"
-                    )
+                    raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave it out")
         return features if like is None or like.encoding is None else like.encoding.apply(features), targets

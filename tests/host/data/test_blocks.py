@@ -140,20 +140,6 @@ def test_libsvm_numbers_features_as_the_whole_file_does(tmp_path_factory, suffix
     check_shares(path, 3)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_libsvm_of_which_only_one_share_has_the_first_or_the_last_feature(tmp_path, size):
-    lines = ["1 3:1 5:2\n"] * 20
-    for place in (0, 19):
-        path = tmp_path / f"{place}.libsvm"
-        path.write_text("".join([*lines[:place], "0 0:1 99:1\n", *lines[place:]]))
-        check_shares(path, size)
-        check_shares(path, size, like=read_dataset(path).space)
-    few = tmp_path / "few.libsvm"
-    few.write_text("".join(lines))
-    check_shares(few, size, like=read_dataset(path).space)
-    check_shares(path, size, like=read_dataset(few, zero_based=True).space)
-
-
 def refusals(path):
     """What reading as a whole, and in blocks, says of a mistake."""
     for read in (read_dataset, read_in_blocks):

@@ -69,7 +69,7 @@ MISTAKES = [  # contents, options, and the message after the name of the file
     (
         "a,a,b\n1,2,3\n",
         {"label_column": "a"},
-        ": several columns are called 'a': choose one with --label-column NUMBER",
+        ": several columns are called 'a': choose with --label-column NUMBER",
     ),
     ("1,2,0\n3,4,1\n5,6,one\n", {}, ", line 3, column 3: the label is 'one', but '0' before"),
     ("1,2,0\n3,4,9007199254740993\n", {}, ", line 2, column 3: the label 9007199254740993 is too large to be told"),

@@ -123,7 +123,7 @@ def test_several_classes_are_rows_of_one_against_the_rest():
     assert [coding.name(label) for label in coding.predictions(z)] == ["ant", "bee", "dog"]
     with pytest.raises(UserError, match="the label cat is none of ant, bee, dog, the model's classes"):
         coding.labels_of(dataset(2, names=names))
-    with pytest.raises(UserError, match="all samples of class bee are held out, none is left to train on: hold out fe"):
+    with pytest.raises(UserError, match="all samples of class bee are held out: hold out fewer"):
         LabelCoding.fit(Task.CLASSIFICATION, dataset(3, 0, names=names), whole=coding)
     binary = classes(0, 1)
     assert binary.rows == (binary,)

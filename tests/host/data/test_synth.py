@@ -14,19 +14,17 @@ from p4sgd.host.data.synth import CategoricalSource, Shape, make_dataset, make_s
 from p4sgd.host.errors import UserError
 
 
-def stored(data):
-    return data.features.nnz if data.sparse else np.count_nonzero(data.features)
-
-
 @pytest.mark.parametrize(
     ("name", "choices", "shape", "values"),
     [
         ("gisette", {"samples": 50, "features": 40}, (50, 40), 1982),
         ("gisette", {"scale": 0.01, "samples": 50}, (50, 50), 2478),
-        ("rcv1", {"samples": 50}, (50, 47_236), 3703),
+        ("gisette", {"scale": 0.001}, (16, 8), 127),
         ("rcv1", {"samples": 300, "features": 2000}, (300, 2000), 22_215),
         ("rcv1", {"scale": 0.1, "samples": 100}, (100, 4724), 741),
+        ("rcv1", {"scale": 0.001}, (20, 47), 2 * 20),
         ("real-sim", {"scale": 0.1, "samples": 100, "nonzeros": 30}, (100, 2096), 3000),
+        ("real-sim", {"scale": 0.1}, (7231, 2096), 37_095),
         ("avazu", {"scale": 0.0001}, (1460, 100), 15 * 1460),
         ("avazu", {"scale": 0.00001}, (146, 30), 15 * 146),
         ("criteo", {"samples": 30, "features": 100}, (30, 100), 39 * 30),
@@ -35,11 +33,20 @@ def stored(data):
     ],
 )
 def test_chosen_sizes(name, choices, shape, values):
-    data = make_dataset(name, **choices)
+    """A part is as dense as the whole; a sparse sample has two values at least on average, and unit norm."""
+    data, made = make_dataset(name, **choices), make_source(name, **choices)
     assert data.features.shape == shape
-    assert stored(data) == values
-    made = make_source(name, **choices)
     assert (made.samples, made.feature_count, made.sparse) == (*shape, name != "gisette")
+    assert set(data.labels) == {-1, 1}
+    assert abs(data.labels.mean()) < 0.5
+    if data.sparse:
+        assert data.features.nnz == pytest.approx(values, abs=2)
+        assert np.diff(data.features.indptr).min() >= 1, "a sample is empty"
+        assert np.allclose(data.features.power(2).sum(axis=1), 1, atol=1e-3)
+        assert data.features.data.min() > 0
+    else:
+        assert np.count_nonzero(data.features) == pytest.approx(values, abs=2)
+        assert np.abs(data.features).max() <= 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -69,34 +76,6 @@ def test_heat(nonzeros, features):
     for part in (features, features // 10, features // 100, features // 1000):
         hottest = [np.sort(values)[::-1][:part].sum() / nonzeros for values in (expected, counts / samples)]
         assert hottest[1] == pytest.approx(hottest[0], abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("name", "scale", "shape", "values"),
-    [
-        ("gisette", 0.001, (16, 8), 127),
-        ("gisette", 0.1, (600, 500), 297_300),
-        ("real-sim", 0.001, (72, 21), 2 * 72),
-        ("real-sim", 0.1, (7231, 2096), 37_095),
-        ("rcv1", 0.001, (20, 47), 2 * 20),
-        ("rcv1", 0.1, (2024, 4724), 14_989),
-    ],
-)
-def test_scaled(name, scale, shape, values):
-    """A part of the samples and of the features, as dense; a sparse sample has two values at least on average."""
-    data = make_dataset(name, seed=3, scale=scale)
-    assert data.features.shape == shape
-    assert data.sparse == (name != "gisette")
-    assert stored(data) == pytest.approx(values, abs=2)
-    assert set(data.labels) == {-1, 1}
-    assert abs(data.labels.mean()) < 0.5
-    if data.sparse:
-        assert np.diff(data.features.indptr).min() >= 1, "a sample is empty"
-        lengths = np.sqrt((data.features.data**2).cumsum())[data.features.indptr[1:] - 1]
-        assert np.allclose(np.diff(lengths**2), 1, atol=1e-3)
-        assert data.features.data.min() > 0
-    else:
-        assert np.abs(data.features).max() <= 1
 
 
 @pytest.mark.parametrize("choices", [{"name": "rcv1", "scale": 0.02}, {"name": "avazu", "samples": 99, "features": 99}])

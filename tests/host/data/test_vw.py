@@ -243,7 +243,7 @@ def test_the_training_data_say_how_to_hash(tmp_path):
         read_dataset(path, like=like).features
     )
     for bits, space, message in [
-        (5, like, "--hash-bits is 5, but was 4 for the training data: leave it out"),
+        (5, like, "--hash-bits is 5, but was 4 for the training data"),
         (None, FeatureSpace(16), "features are hashed, but those of the training data were not"),
         (0, None, "--hash-bits must be 1 to 28, not 0"),
         (29, None, "--hash-bits must be 1 to 28, not 29"),

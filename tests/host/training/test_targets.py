@@ -152,7 +152,7 @@ def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
     assert again.labels.tolist() == data.labels.tolist()
     with pytest.raises(UserError, match="the labels of z are texts, those of several targets must be numbers"):
         read_dataset(**write(rows[0], "1,red,3,high", "2,blue,4,low"))
-    with pytest.raises(UserError, match="the label z of sample 2 is missing: leave that sample out"):
+    with pytest.raises(UserError, match="the label z of sample 2 is missing: leave it out"):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
@@ -187,7 +187,7 @@ def test_the_command_line(table):
     line = p4sgd("train", "t.csv", *COLUMNS[:4], *ignored, "--init", "m", "--epochs", 1, status=2).stderr
     assert "t.csv: has 2 label columns, the model has the targets low, middle, high" in line
     line = p4sgd("data", "prepare", "t.csv", "--out", "p", *COLUMNS, status=2).stderr
-    assert "t.csv: several label columns cannot be prepared: train from the file, or prepare it for each" in line
+    assert "t.csv: several label columns cannot be prepared: train from the file" in line
 
 
 def test_codings_are_plain_data_and_back():
