@@ -100,7 +100,6 @@ class Application(click.Group):
 
 
 def _check_environment() -> None:
-    """Refuse settings of Numba with which the loops cannot run."""
     threads = os.environ.get("NUMBA_NUM_THREADS", "1")
     if threads.isdecimal() and int(threads) == 0:
         raise UserError("NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1")

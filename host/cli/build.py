@@ -8,15 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from p4sgd.host.cli.options import (
-    NameFrom,
-    build_id_option,
-    common_options,
-    folder_option,
-    hardware_configuration,
-    output_options,
-    together,
-)
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 from p4sgd.host.training.options import names_in
@@ -32,26 +24,28 @@ _PINS = "p4sgd.build.fpga.vivado:PINS"
 
 def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_Command], _Command]:
     """The options of commands that make folders for boards, whose names are in ``boards``, for `names_in`."""
-    return together(
-        common_options,
+    return options.together(
+        options.common,
         click.option(
             "--config",
             "name",
-            type=hardware_configuration,
+            type=options.hardware_configuration,
             required=config_required,
             help="Configuration of the worker.",
         ),
         click.option(
-            "--board", type=NameFrom("board", boards), help="Board; by default the one that the configuration is for."
+            "--board",
+            type=options.NameFrom("board", boards),
+            help="Board; by default the one that the configuration is for.",
         ),
-        folder_option,
+        options.folder,
         click.option(
             "--cable",
-            type=NameFrom("cable", "p4sgd.build.fpga.cmac:CABLES"),
+            type=options.NameFrom("cable", "p4sgd.build.fpga.cmac:CABLES"),
             help="What is plugged into the QSFP28 cage: the MAC's receivers are made for it. By default the IP's own "
             "setting, which is between the two.",
         ),
-        build_id_option,
+        options.build_id,
     )
 
 
@@ -99,7 +93,6 @@ def _build(output: Output, board: str, out: Path, facts: dict[str, Any], command
 
 
 def _show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
-    """Print the files that were written, and the next commands."""
     commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
     output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
     output.files(files)
@@ -173,7 +166,7 @@ def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Outp
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@output_options(file=False)
+@options.output(file=False)
 def check(folder: Path, output: Output) -> None:
     """Check a folder for Vitis or Vivado.
 
@@ -203,8 +196,8 @@ def check(folder: Path, output: Output) -> None:
 
 @click.command()
 @click.argument("name", type=click.Choice(["heartbeat"]))
-@folder_option
-@common_options
+@options.folder
+@options.common
 def demo(name: str, out: Path, output: Output) -> None:
     """Write a small design that tests an Alveo U280.
 

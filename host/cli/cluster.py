@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import FAILED
-from p4sgd.host.cli.options import common_options, configuration, configured, is_given, link_fault_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
@@ -21,10 +21,10 @@ from p4sgd.host.errors import UserError
     metavar="N",
     help="How many of the workers, the last ones, keep only features that are not 0.",
 )
-@click.option("--config", type=configuration, default="u280", help="Configuration of the other workers.")
+@click.option("--config", type=options.configuration, default="u280", help="Configuration of the other workers.")
 @click.option("--slots", type=int, metavar="N", help="Slots of all workers, by default those of the configuration.")
-@link_fault_option
-@common_options
+@options.link_faults
+@options.common
 def up(
     file: Path | None,
     workers: int,
@@ -43,9 +43,9 @@ def up(
 
     With FILE, a cluster file, the processes get the addresses in it: udp, and control with unix:PATH.
     """
-    if file is not None and is_given("workers"):
+    if file is not None and options.is_given("workers"):
         raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
-    configured(config, slots)  # before processes are started
+    options.configured(config, slots)  # before processes are started
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
@@ -61,7 +61,7 @@ def up(
 
 
 @click.command()
-@common_options
+@options.common
 def down(output: Output) -> None:
     """End the cluster that p4sgd cluster up has started."""
     with output.working("ending the processes"):
@@ -79,7 +79,7 @@ def down(output: Output) -> None:
 
 
 @click.command()
-@common_options
+@options.common
 def status(output: Output) -> None:
     """Show the processes of the local cluster.
 

@@ -8,25 +8,14 @@ from typing import Any
 
 import click
 
-from p4sgd.host.cli.options import (
-    NameFrom,
-    common_options,
-    configuration_option,
-    data_name,
-    options_file,
-    overwrite_option,
-    path_option,
-    preparation_options,
-    reading_options,
-    take_reading,
-)
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output, show_steps
 from p4sgd.host.cli.training_run import describe_scaling
 from p4sgd.host.errors import UserError
 
 
 @click.command()
-@click.argument("name", type=NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))
+@click.argument("name", type=options.NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))
 @click.option(
     "--out",
     "directory",
@@ -37,7 +26,7 @@ from p4sgd.host.errors import UserError
     help="Folder to write to; by default the current one.",
 )
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the file.")
-@common_options
+@options.common
 def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> None:
     """Fetch an original data set from the LIBSVM page.
 
@@ -63,14 +52,14 @@ def _shapes() -> Iterable[str]:
 
 
 @click.command()
-@click.argument("name", type=NameFrom("shape", "p4sgd.host.cli.data:_shapes"), metavar="NAME")
-@path_option(
+@click.argument("name", type=options.NameFrom("shape", "p4sgd.host.cli.data:_shapes"), metavar="NAME")
+@options.path(
     "--out",
     "FILE",
     "File to write: .libsvm (text) or .npz (smaller and faster); of titanic .csv or .parquet.",
     required=True,
 )
-@overwrite_option
+@options.overwrite
 @click.option("--seed", default=0, help="Seed of the random numbers.")
 @click.option("--scale", default=1.0, help="Factor for the numbers of samples and features, at most 1.")
 @click.option("--samples", type=int, help="Number of samples, instead of the scaled one.")
@@ -80,7 +69,7 @@ def _shapes() -> Iterable[str]:
     type=int,
     help="Non-zero values of a sample, unless dense; in a text set on average. By default those of the known set.",
 )
-@common_options
+@options.common
 def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any) -> None:
     """Make a random data set with the shape of a known one.
 
@@ -99,7 +88,7 @@ def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any)
         from p4sgd.host.run.checks import check_absent, check_apart
 
         check_absent(out, overwrite=overwrite)
-        check_apart([out], [options_file()])
+        check_apart([out], [options.options_file()])
         if name in TABLES:
             for option in ("features", "nonzeros"):
                 if choices.pop(option) is not None:
@@ -124,7 +113,6 @@ class _Size(click.ParamType):
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse anything that is not a size."""
         if isinstance(value, int):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
@@ -134,18 +122,18 @@ class _Size(click.ParamType):
 
 
 @click.command()
-@click.argument("data", type=data_name)
-@path_option("--out", "DIR", "Folder to make; it is called DIR.unfinished until it is complete.", required=True)
+@click.argument("data", type=options.data_name)
+@options.path("--out", "DIR", "Folder to make; it is called DIR.unfinished until it is complete.", required=True)
 @click.option(
     "--memory",
     type=_Size(),
     default="1G",
     help="Approximate limit of the memory to use; each sample takes some 120 bytes of it.",
 )
-@configuration_option
-@preparation_options
-@reading_options
-@common_options
+@options.config
+@options.preparation
+@options.reading
+@options.common
 def prepare(data: str, out: Path, memory: int, config: str | None, output: Output, **choices: Any) -> None:
     """Prepare a data set that is larger than memory.
 
@@ -169,25 +157,25 @@ def prepare(data: str, out: Path, memory: int, config: str | None, output: Outpu
 
         if not out.exists() and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}")
-        reading = take_reading(choices)
+        reading = options.take_reading(choices)
         check_reading(reading, [data])
-        options = TrainingOptions(**choices)
-        source = open_source(data, missing=options.missing, **reading)
+        chosen = TrainingOptions(**choices)
+        source = open_source(data, missing=chosen.missing, **reading)
         workers = None if config is None else CONFIGURATIONS[config]()
 
     with show_steps(output) as on_progress:
-        manifest = make_folder(source, options, workers, out, memory=memory, on_progress=on_progress)
-    size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(options.workers))
+        manifest = make_folder(source, chosen, workers, out, memory=memory, on_progress=on_progress)
+    size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(chosen.workers))
     output.document({"out": str(out), "images_bytes": size, **manifest.to_json()})
     held_out = f" and {manifest.validation_samples:,} held out" if manifest.validation_samples else ""
     for remark in manifest.remarks:
         output.remark(remark)
-    output.say(describe_scaling(manifest.scaling, manifest.reason, options.precondition))
+    output.say(describe_scaling(manifest.scaling, manifest.reason, chosen.precondition))
     skipping = open_image(image_file(out, 0), verify=False).shard.directory  # as the others
     output.say(
         f"{out}: {manifest.samples:,} samples{held_out}, {manifest.space.count:,} features, {manifest.stored} planes; "
         f"images{' without lines of zeros' * skipping} "
-        f"for {options.workers} worker{'s' * (options.workers > 1)}, {size / 1e6:,.1f} MB"
+        f"for {chosen.workers} worker{'s' * (chosen.workers > 1)}, {size / 1e6:,.1f} MB"
     )
 
 

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import FAILED
-from p4sgd.host.cli.options import (
-    cluster_option,
-    common_options,
-    device_kind,
-    fault_option,
-    hardware_configuration,
-    is_given,
-    path_option,
-)
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.run.checks import find_cluster_file
@@ -29,18 +21,18 @@ _FRAMES = 10_000_000
 
 
 @click.command()
-@click.option("--device", type=device_kind, default="rtl", help="Device whose network to examine.")
-@cluster_option
+@click.option("--device", type=options.device_kind, default="rtl", help="Device whose network to examine.")
+@options.cluster
 @click.option("--workers", default=2, help="Workers of a simulated cluster, 1 to 32.")
 @click.option(
     "--config",
     "name",
-    type=hardware_configuration,
+    type=options.hardware_configuration,
     default="small",
     help="Hardware configuration of each worker of a simulated cluster.",
 )
-@fault_option
-@path_option(
+@options.faults
+@options.path(
     "--self-test",
     "XCLBIN",
     "Examine boards of this machine instead, with the xclbin of p4sgd build selftest.",
@@ -64,7 +56,7 @@ _FRAMES = 10_000_000
     is_flag=True,
     help="With --self-test: frames leave the board. A cable joins its two cages, or each has a loop-back plug.",
 )
-@common_options
+@options.common
 def doctor(
     self_test: Path | None, boards: tuple[str, ...], memory: int, cable: bool, output: Output, **choices: Any
 ) -> None:
@@ -107,15 +99,15 @@ def _examine_network(
         from p4sgd.host.doctor import examine
         from p4sgd.hw.spec.config import PRESETS
 
-        options: dict[str, Any] = dict(fault)
+        how: dict[str, Any] = dict(fault)
         file = find_cluster_file(device, cluster)
         if file is not None:
             from p4sgd.host.aggregators.cluster_file import read_cluster
 
             _refuse_given("workers", "name", "fault", why=f"is for simulated clusters, not for --device {CLUSTER}")
-            options["cluster"] = found = read_cluster(file)
+            how["cluster"] = found = read_cluster(file)
             workers, name = len(found.workers), None
-        opened = open_device(device, None if name is None else PRESETS[name](), workers, **options)
+        opened = open_device(device, None if name is None else PRESETS[name](), workers, **how)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
     facts = {"device": device, "workers": workers, "config": name}
@@ -171,7 +163,6 @@ def _show(
 
 
 def _refuse_given(*names: str, why: str) -> None:
-    """Refuse options that decide nothing here."""
     for param in click.get_current_context().command.params:
-        if param.name in names and is_given(param.name):
+        if param.name in names and options.is_given(param.name):
             raise UserError(f"{param.opts[0]} {why}: leave it out")

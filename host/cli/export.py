@@ -5,22 +5,21 @@ from pathlib import Path
 
 import click
 
-from p4sgd.host.cli.options import NameFrom, common_options, options_file, overwrite_option, path_option
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import listed
 from p4sgd.host.files import new_file
 from p4sgd.host.run.checks import check_absent, check_apart
 
-_SHOWN = 5
-"""Most features that a remark names."""
-
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--to", "kind", type=NameFrom("format", ("onnx", "sklearn")), required=True, help="What to write.")
-@path_option("--out", "FILE", "File to write.", required=True)
-@overwrite_option
-@common_options
+@click.option(
+    "--to", "kind", type=options.NameFrom("format", ("onnx", "sklearn")), required=True, help="What to write."
+)
+@options.path("--out", "FILE", "File to write.", required=True)
+@options.overwrite
+@options.common
 def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -> None:
     """Write a model for ONNX or scikit-learn.
 
@@ -33,7 +32,7 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -
     Of a model of a table with texts or gaps only the linear part is written: it takes the features that p4sgd makes of
     the table, whose names p4sgd inspect shows.
     """
-    check_apart([out], [model, options_file()])
+    check_apart([out], [model, options.options_file()])
     check_absent(out, overwrite=overwrite)
     with output.working("exporting"):
         from p4sgd.host.training.export import to_onnx, to_sklearn
@@ -46,7 +45,7 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -
     if loaded.space.encoding is not None:
         output.remark(
             f"the model takes {loaded.space.count} features made of {loaded.space.column_count} columns of a table, in "
-            f"the order of their names ({listed(loaded.space.names, _SHOWN)}); {kind} gets them as they are, not the "
+            f"the order of their names ({listed(loaded.space.names, 5)}); {kind} gets them as they are, not the "
             f"table"
         )
     output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})

@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import (
-    NameFrom,
-    build_id_option,
-    common_options,
-    folder_option,
-    hardware_configuration,
-    path_option,
-)
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError
 
@@ -24,16 +17,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
-@folder_option
+@click.option(
+    "--config", "name", type=options.hardware_configuration, required=True, help="Configuration of the worker."
+)
+@options.folder
 @click.option(
     "--ports",
     type=click.IntRange(1, 32),
     default=1,
     help="Ethernet ports of the aggregator; a switch can connect many workers to one port.",
 )
-@build_id_option
-@common_options
+@options.build_id
+@options.common
 def generate(name: str, out: Path, ports: int, build_id: int, output: Output) -> None:
     """Write the Verilog of a worker and an aggregator.
 
@@ -60,20 +55,22 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
 
 
 @click.command()
-@click.option("--config", "name", type=hardware_configuration, required=True, help="Configuration of the worker.")
+@click.option(
+    "--config", "name", type=options.hardware_configuration, required=True, help="Configuration of the worker."
+)
 @click.option(
     "--unit",
-    type=NameFrom("unit", ("engine", "worker")),
+    type=options.NameFrom("unit", ("engine", "worker")),
     default="worker",
     help="What to synthesise: one engine, or the whole worker.",
 )
 @click.option(
     "--board",
-    type=NameFrom("board", "p4sgd.build.generate.boards:BOARDS"),
+    type=options.NameFrom("board", "p4sgd.build.generate.boards:BOARDS"),
     help="Board to compare with; by default the one that the configuration is for, or u280.",
 )
-@path_option("--out", "DIR", "Folder for Verilog and report.")
-@common_options
+@options.path("--out", "DIR", "Folder for Verilog and report.")
+@options.common
 def resources(name: str, unit: str, board: str | None, out: Path | None, output: Output) -> None:
     """Estimate the resources and the timing of the hardware.
 
@@ -118,7 +115,6 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
 
 
 def _show(output: Output, unit: "Unit", board: "Board") -> None:
-    """Print the resources of a unit, and its longest paths."""
     from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
 
     total = unit.total.table()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from p4sgd.host.cli.options import output_options
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.xrt import library
 from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
@@ -114,7 +114,7 @@ def _version(package: str) -> str:
 
 
 @click.command()
-@output_options(quiet=False, file=False)
+@options.output(quiet=False, file=False)
 def info(output: Output) -> None:
     """Show versions, devices, boards and what is missing.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from p4sgd.host.cli.options import common_options
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import COLUMNS, Output, cell, shorten
 from p4sgd.host.errors import UserError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--top", type=click.IntRange(0), default=10, metavar="N", help="Show the N largest coefficients.")
-@common_options
+@options.common
 def inspect(model: Path, top: int, output: Output) -> None:
     """Show what a model is and how it was trained.
 

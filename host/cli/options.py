@@ -35,7 +35,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
-def path_option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[_Command], _Command]:
+def path(flag: str, metavar: str, help: str, **more: Any) -> Callable[[_Command], _Command]:
     """Add an option for a file or a folder."""
     return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
 
@@ -105,7 +105,7 @@ def configured(name: str, slots: int | None) -> "WorkerConfig":
         raise UserError(f"--{error}") from error
 
 
-def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
+def output(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
     """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,20 +119,19 @@ def output_options(*, json: bool = True, quiet: bool = True, file: bool = True) 
     return add  # type: ignore[return-value]
 
 
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 """Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
 
-folder_option = path_option("--out", "DIR", "Folder to write.", required=True)
+folder = path("--out", "DIR", "Folder to write.", required=True)
 """Adds ``--out`` for commands that write a folder."""
 
-build_id_option = click.option(
+build_id = click.option(
     "--build-id", type=click.IntRange(0, (1 << 32) - 1), default=0, help="Value of the BUILD_ID registers."
 )
 """Adds ``--build-id`` for commands that make hardware."""
 
 
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Make the values in an options file the command's defaults."""
     if path is not None:
         ctx.meta[_OPTIONS_FILE] = path
         ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
@@ -219,7 +218,7 @@ def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -
     return [*map(str, value if isinstance(value, list) else [value])] if param.multiple else str(value)
 
 
-common_options = output_options()
+common = output()
 """Adds all three."""
 
 
@@ -233,7 +232,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if is_given(name)}
 
 
-configuration_option = click.option(
+config = click.option(
     "--config",
     type=configuration,
     help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
@@ -241,7 +240,7 @@ configuration_option = click.option(
 )
 """Adds ``--config`` for commands that train."""
 
-cluster_option = path_option(
+cluster = path(
     "--cluster",
     "FILE.toml",
     "With --device cluster: the file with the addresses of its workers and its aggregator (see "
@@ -291,14 +290,14 @@ def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
     )
 
 
-fault_option = _faults(
+faults = _faults(
     "p4sgd.host.devices.faults:faults",
     "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
     "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
 )
 """Adds ``--fault``, probabilities by name, for commands that simulate a cluster."""
 
-link_fault_option = together(
+link_faults = together(
     _faults("p4sgd.host.links.faulty:FAULTS", "of the network with a probability, as in link_loss=0.02; repeatable."),
     click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers of --fault."),
 )
@@ -329,24 +328,24 @@ def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
     return together(*options)
 
 
-training_options = _options_of(declarations())
+training = _options_of(declarations())
 """Adds an option for every field of `TrainingOptions`."""
 
-tuning_options = _options_of(declarations().keys() - options_with(Fact.NOT_TUNED))
+tuning = _options_of(declarations().keys() - options_with(Fact.NOT_TUNED))
 """Adds an option for every field of `TrainingOptions` that is the same in all runs of a search."""
 
 
-preparation_options = _options_of(options_with(Fact.PREPARED))
+preparation = _options_of(options_with(Fact.PREPARED))
 """Adds an option for every field of `TrainingOptions` that prepared data depend on."""
 
 
-run_options = together(
+results = together(
     click.option(
         "--test", type=data_name, metavar="DATA", help="Data to measure the model on after every epoch; not trained on."
     ),
-    path_option("--out", "MODEL", "Model file to write."),
-    overwrite_option,
-    path_option(
+    path("--out", "MODEL", "Model file to write."),
+    overwrite,
+    path(
         "--report",
         "FILE.html",
         "HTML page to write in the end: curves of the epochs, how good the model is, its largest coefficients, and "
@@ -406,12 +405,12 @@ _READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
 }
 
-reading_options = together(*_READING_OPTIONS.values())
+reading = together(*_READING_OPTIONS.values())
 """Adds the options that say how data files are read, which are arguments of `p4sgd.host.data.read_dataset`."""
 
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Remove the values of `reading_options` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
+    """Remove the values of `reading` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
     reading = {name: choices.pop(name) for name in _READING_OPTIONS}
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None

@@ -175,7 +175,6 @@ class Output:
 
 
 def _handler(show: Callable[[str], None]) -> logging.Handler:
-    """A handler that passes what is logged to a function."""
     handler = logging.Handler()
     handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
     return handler
@@ -192,7 +191,6 @@ def _console(*, stderr: bool, quiet: bool) -> "Console":
 
 
 def _print(console: "Console", text: str, *, whole: bool = False) -> None:
-    """Print a text, which on a terminal is broken between words."""
     console.print(text, markup=False, soft_wrap=whole or not console.is_terminal)
 
 
@@ -238,7 +236,6 @@ def _fitting(
 
 
 def _width(table: "Table", console: "Console") -> int:
-    """Columns that a table takes where no row wraps."""
     from rich.measure import Measurement
 
     return Measurement.get(console, console.options.update(max_width=100_000), table).maximum

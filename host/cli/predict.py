@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from p4sgd.host.cli.options import (
-    common_options,
-    data_name,
-    options_file,
-    overwrite_option,
-    path_option,
-    reading_options,
-    take_reading,
-)
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output, shorten
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
@@ -31,17 +23,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("data", type=data_name)
-@path_option("--out", "FILE", "File to write instead of standard output.")
-@overwrite_option
+@click.argument("data", type=options.data_name)
+@options.path("--out", "FILE", "File to write instead of standard output.")
+@options.overwrite
 @click.option(
     "--probabilities",
     is_flag=True,
     help="Add a column with the probability of the second class, or of more than two one for each (losses logistic and "
     "modified_huber only).",
 )
-@reading_options
-@common_options
+@options.reading
+@options.common
 def predict(
     model: Path, data: str, out: Path | None, overwrite: bool, probabilities: bool, output: Output, **choices: Any
 ) -> None:
@@ -53,9 +45,9 @@ def predict(
     error names them. A model of several targets has a column for the prediction of each, and for the probability of its
     second class. Labels in DATA are ignored and may be missing.
     """
-    check_apart([out], [model, data, options_file()])
+    check_apart([out], [model, data, options.options_file()])
     check_absent(out, overwrite=overwrite, special=True)
-    reading = take_reading(choices)
+    reading = options.take_reading(choices)
     with output.working("predicting"):
         import numpy as np
 
@@ -97,7 +89,6 @@ def predict(
 def _read(
     output: Output, model: "Model | ModelSet", data: str, reading: Mapping[str, Any], *, labels_needed: bool
 ) -> "Dataset":
-    """The data, with the features of a model."""
     from p4sgd.host.data import read_dataset
     from p4sgd.host.data.labels import TargetCoding
     from p4sgd.host.data.read import find_format
@@ -137,9 +128,9 @@ def _write(out: Path, columns: Sequence[Sequence[Any]]) -> None:
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("data", type=data_name)
-@reading_options
-@common_options
+@click.argument("data", type=options.data_name)
+@options.reading
+@options.common
 def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     """Measure a model on labelled data.
 
@@ -151,7 +142,7 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     gamma also the mean deviance and D². Of several targets prints the means, but the accuracy of all together, and a
     table of each. All but loss, deviance and D² are scikit-learn's.
     """
-    reading = take_reading(choices)
+    reading = options.take_reading(choices)
     with output.working("evaluating"):
         from p4sgd.host.training.evaluation import score
         from p4sgd.host.training.model_file import load_model
@@ -174,10 +165,6 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
 
 
-_MOST_CONFUSED = 10
-"""Pairs of classes that are listed where a terminal has no room for all."""
-
-
 def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
     """The confusion matrix; on a terminal without room for it, the pairs that are confused most."""
     titles = ["true \\ predicted", *names]
@@ -192,25 +179,16 @@ def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Seque
         if count and true != predicted
     ]
     if pairs:
-        worst = sorted(pairs, key=lambda pair: -pair[2])[:_MOST_CONFUSED]
+        worst = sorted(pairs, key=lambda pair: -pair[2])[:10]
         output.table(["true", "predicted", "samples"], worst, texts=2)
     told = "these are confused most" if pairs else "none is taken for another"
     output.say(f"of {len(names)} classes {told}; a wider terminal or --json has the whole matrix")
 
 
 _TITLES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "log_loss": "log loss",
-    "auc": "AUC",
-    "average_precision": "average precision",
-    "f1": "F1",
-    "deviance": "mean deviance",
-    "d2": "D²",
-    "r2": "R²",
-    "rmse": "root mean squared error",
-    "mae": "mean absolute error",
-    "mse": "mean squared error",
+    **{"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss", "auc": "AUC"},
+    **{"average_precision": "average precision", "f1": "F1", "deviance": "mean deviance", "d2": "D²", "r2": "R²"},
+    **{"rmse": "root mean squared error", "mae": "mean absolute error", "mse": "mean squared error"},
 }
 """Titles of metrics beside the loss, by name, in the order of the table."""
 

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from p4sgd.host.cli.options import (
-    NameFrom,
-    common_options,
-    configuration,
-    configured,
-    is_given,
-    link_fault_option,
-    output_options,
-    path_option,
-)
+from p4sgd.host.cli import options
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import UserError
 
@@ -34,7 +25,7 @@ _MOST_SLOTS = 1 << 20
 _control_option = click.option(
     "--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH, for its owner, or tcp:HOST:PORT."
 )
-_token_option = path_option(
+_token_option = options.path(
     "--token",
     "FILE",
     "With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may read. "
@@ -69,7 +60,7 @@ def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, by
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, help="Maximum number of jobs at a time.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
 @click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
-@common_options
+@options.common
 def serve(
     interfaces: tuple[str, ...],
     control: str,
@@ -177,7 +168,7 @@ def _claim(interface: str) -> Iterator[None]:
 )
 @_control_option
 @_token_option
-@click.option("--config", "name", type=configuration, default="small", help="Configuration of the worker.")
+@click.option("--config", "name", type=options.configuration, default="small", help="Configuration of the worker.")
 @click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
 @click.option(
     "--slots",
@@ -188,7 +179,7 @@ def _claim(interface: str) -> Iterator[None]:
 )
 @click.option(
     "--device",
-    type=NameFrom("device", ("emulator", "rtl")),
+    type=options.NameFrom("device", ("emulator", "rtl")),
     default="emulator",
     help="Emulate the worker, or simulate its Verilog, which needs g++ and make.",
 )
@@ -206,8 +197,8 @@ def _claim(interface: str) -> Iterator[None]:
     metavar="FRACTION",
     help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
 )
-@link_fault_option
-@output_options(json=False, file=False)
+@options.link_faults
+@options.output(json=False, file=False)
 def worker(
     interface: str,
     control: str,
@@ -245,10 +236,10 @@ def worker(
     if device == "rtl" and speed != 1:
         raise UserError("--speed is for the emulator: leave it out for --device rtl")
     if sparse:
-        if is_given("name") and name != "sparse":
+        if options.is_given("name") and name != "sparse":
             raise UserError(f"--sparse is --config sparse: leave --config {name} or --sparse out")
         name = "sparse"
-    config = configured(name, slots)
+    config = options.configured(name, slots)
     if device == "rtl" and config.sparse:
         raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.build import writing
-from p4sgd.host.cli.options import NameFrom, common_options, folder_option, path_option
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.serve import serve
 from p4sgd.host.errors import P4sgdError, UserError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller, JobProgress, WaitingSlot
     from p4sgd.host.aggregators.tables import TableController
 
-_cluster_option = path_option(
+_cluster_option = options.path(
     "--cluster",
     "FILE.toml",
     "File with the addresses of the aggregator and the workers, by default that of the local cluster (p4sgd cluster "
@@ -44,14 +44,14 @@ def _controller_of(file: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
 @click.command()
 @click.option(
     "--target",
-    type=NameFrom("target", ("bmv2", "tofino")),
+    type=options.NameFrom("target", ("bmv2", "tofino")),
     required=True,
     help="Switch that runs the program: BMv2's simple_switch, or a Tofino.",
 )
 @click.option("--slots", default=4096, help="AllReduce operations that a job can have in flight, a power of two.")
 @click.option("--jobs", default=4, help="Number of jobs at the same time, a power of two.")
-@folder_option
-@common_options
+@options.folder
+@options.common
 def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None:
     """Write the P4 program of a switch.
 
@@ -82,7 +82,6 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
 
 
 def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
-    """Commands for the user to run next, in this order."""
     compiling = [f"cd {shlex.quote(str(out))}", *map(shlex.join, how.commands(out)), "cd -"]
     commands = [] if is_compiled else [" && ".join(compiling)]
     if target == "bmv2":
@@ -100,7 +99,7 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
 
 @click.command()
 @_cluster_option
-@common_options
+@options.common
 def deploy(cluster: Path | None, output: Output) -> None:
     """Load the program of a switch.
 
@@ -130,7 +129,6 @@ def deploy(cluster: Path | None, output: Output) -> None:
 
 
 def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
-    """The controller of a switch, once it runs the program."""
     if aggregator.kind == "tofino":
         from p4sgd.host.aggregators.bfruntime import open_bfruntime
 
@@ -152,7 +150,7 @@ def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
 @click.command()
 @_cluster_option
 @click.option("--interval", type=click.FloatRange(0, 3600), default=1.0, help="Seconds between the two readings.")
-@common_options
+@options.common
 def status(cluster: Path | None, interval: float, output: Output) -> None:
     """Show the jobs of an aggregator, and what they wait for.
 
@@ -250,7 +248,7 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> list[str]:
 
 @click.command()
 @_cluster_option
-@common_options
+@options.common
 def slots(cluster: Path | None, output: Output) -> None:
     """List the slots that are under way.
 
@@ -282,7 +280,7 @@ def slots(cluster: Path | None, output: Output) -> None:
 
 @click.command()
 @_cluster_option
-@common_options
+@options.common
 def counters(cluster: Path | None, output: Output) -> None:
     """Show the counters of an aggregator.
 
@@ -303,7 +301,7 @@ def counters(cluster: Path | None, output: Output) -> None:
 @click.command()
 @_cluster_option
 @click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
-@common_options
+@options.common
 def clear(cluster: Path | None, job: int | None, output: Output) -> None:
     """End a job, so that its place and its number are free again.
 

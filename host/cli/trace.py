@@ -15,16 +15,11 @@ _START = b'{"displayTimeUnit": "ns", "traceEvents": ['
 
 
 def save_trace(trace: "Trace", path: Path) -> None:
-    """Write a trace in the Trace Event Format (JSON).
+    """Write a trace in the Trace Event Format (JSON); `UserError` if it cannot be written.
 
-    It has a process for every worker, a thread for every stage and a complete event for every micro-batch. A thread
-    shows one event at a time, so a stage that holds several micro-batches has further threads. Times are those of the
-    waveform. A micro-batch has the same name, and so the same colour, in all stages.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
+    It has a process for every worker, a thread for every stage and a complete event for every micro-batch, which has
+    the same name, and so the same colour, in all stages. A thread shows one event at a time, so a stage that holds
+    several micro-batches has further threads. Times are those of the waveform.
     """
     with new_file(path) as file:
         file.write(_START)
@@ -36,13 +31,7 @@ def save_trace(trace: "Trace", path: Path) -> None:
 
 
 def is_trace_file(path: Path) -> bool:
-    """Whether a file begins like those of `save_trace`.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
-    """
+    """Whether a file begins like those of `save_trace`; `UserError` if it cannot be read."""
     return begins_with(path, _START)
 
 
@@ -60,22 +49,10 @@ def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str
                 yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
                 yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": thread}}
                 for interval in row:
-                    yield {
-                        "ph": "X",
-                        "name": f"micro-batch {interval.micro_batch}",
-                        "cat": stage,
-                        **where,
-                        "ts": interval.begin * CLOCK_NS / 1000,
-                        "dur": interval.cycles * CLOCK_NS / 1000,
-                        "args": {
-                            "micro_batch": interval.micro_batch,
-                            "mini_batch": interval.mini_batch,
-                            "cycles": interval.cycles,
-                        },
-                    }
-
-
-_COLUMNS = 100
+                    numbers = {"micro_batch": interval.micro_batch, "mini_batch": interval.mini_batch}
+                    times = {"ts": interval.begin * CLOCK_NS / 1000, "dur": interval.cycles * CLOCK_NS / 1000}
+                    event = {"ph": "X", "name": f"micro-batch {interval.micro_batch}", "cat": stage, **where, **times}
+                    yield {**event, "args": {**numbers, "cycles": interval.cycles}}
 
 
 def draw(trace: "Trace") -> Iterator[str]:
@@ -90,7 +67,7 @@ def draw(trace: "Trace") -> Iterator[str]:
     if shown is None:
         return
     cycles = shown.end - shown.begin
-    scale = -(-cycles // _COLUMNS)
+    scale = -(-cycles // 100)
     yield f"worker 0, mini-batch {shown.number}: {cycles} cycles, a column is {scale}"
     for stage, rows in shown.rows.items():
         for number, row in enumerate(rows):

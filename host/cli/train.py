@@ -6,48 +6,36 @@ from typing import Any
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED, describe, report
-from p4sgd.host.cli.options import (
-    NameFrom,
-    cluster_option,
-    common_options,
-    configuration_option,
-    data_name,
-    device_kind,
-    is_given,
-    path_option,
-    reading_options,
-    run_options,
-    training_options,
-)
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.training_run import finish, make_request, run_folds, run_training
 from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
 
 
 @click.command()
-@click.argument("data", type=data_name, required=False)
-@run_options
-@path_option(
+@click.argument("data", type=options.data_name, required=False)
+@options.results
+@options.path(
     "--images",
     "DIR",
     "Folder for the workers' memory images (worker0.p4sgd and so on), which otherwise stay in memory; it is made if it "
     "does not exist.",
 )
-@path_option(
+@options.path(
     "--checkpoint",
     "FILE",
     "File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of the "
     "same run that has ended is replaced only with --overwrite.",
 )
-@path_option(
+@options.path(
     "--resume",
     "FILE",
     "Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
     "--epochs, --workers, --parallel, --shares, --split, --skip-zeros, --on-loss, --merge, --config, --sparse-workers, "
     "--out, --report, --device, --cluster and --checkpoint may differ.",
 )
-@path_option(
+@options.path(
     "--init",
     "MODEL",
     "Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean and "
@@ -60,16 +48,16 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     help="Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
     "measure each on its fold. No model is written, but with --out one that is trained on all samples afterwards.",
 )
-@click.option("--device", type=device_kind, default="emulator", help="What to train on.")
-@cluster_option
+@click.option("--device", type=options.device_kind, default="emulator", help="What to train on.")
+@options.cluster
 @click.option(
     "--launcher",
-    type=NameFrom("launcher", "p4sgd.host.distributed:LAUNCHERS"),
+    type=options.NameFrom("launcher", "p4sgd.host.distributed:LAUNCHERS"),
     show_default="none",
     help="How the processes of this run were started: mpi for `mpiexec -n 4 p4sgd train … --launcher mpi`, where each "
     "process reads its share of the data and has one worker; none for a single process.",
 )
-@configuration_option
+@options.config
 @click.option(
     "--sparse-workers",
     type=click.IntRange(0),
@@ -79,9 +67,9 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     help="How many of the emulator's workers are sparse: the last ones. Of sparse data they get the columns with few "
     "values; see --split.",
 )
-@training_options
-@reading_options
-@common_options
+@options.training
+@options.reading
+@options.common
 def train(folds: int | None, launcher: str | None, output: Output, **choices: Any) -> None:
     """Train a model.
 
@@ -103,7 +91,7 @@ def train(folds: int | None, launcher: str | None, output: Output, **choices: An
         output.silent = ranks.rank > 0  # rank 0 prints it
         if choices["data"] is None and choices["resume"] is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
-        if not is_given("device"):
+        if not options.is_given("device"):
             choices["device"] = None
         with output.working("getting ready"):
             request = make_request(choices)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED
-from p4sgd.host.cli.options import given, options_file, take_reading
 from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, EpochTable, Output, cell, shorten, show_steps
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.training.events import Events, Stage
@@ -37,9 +37,11 @@ def make_request(choices: MutableMapping[str, Any], **more: Any) -> "TrainingReq
     """The request that a command's options make, with ``more`` fields; what is no field of its own is for training."""
     from p4sgd.host.run.request import TrainingRequest
 
-    reading = take_reading(choices)
+    reading = options.take_reading(choices)
     own = {each.name: choices.pop(each.name) for each in dataclasses.fields(TrainingRequest) if each.name in choices}
-    return TrainingRequest(**own, **more, reading=reading, options=given(choices), options_file=options_file())
+    return TrainingRequest(
+        **own, **more, reading=reading, options=options.given(choices), options_file=options.options_file()
+    )
 
 
 def run_training(
@@ -235,7 +237,7 @@ def finish(
     from p4sgd.host.run.training_run import resume_advice
     from p4sgd.host.training import StopReason, TrainingResult
 
-    request, checkpoint, options = run.request, run.checkpoint, run.options
+    request, checkpoint, chosen = run.request, run.checkpoint, run.options
     paths = {"out": request.out, "report": request.report, "init": request.init}
     paths["checkpoint"] = None if checkpoint is None else checkpoint.path
     document = result.to_json() | {
@@ -257,11 +259,11 @@ def finish(
     kept = "not kept: --out MODEL keeps it" if request.out is None else f"kept in {request.out}"
     if result.stopped is StopReason.INTERRUPTED:
         output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
-        if checkpoint is not None and checkpoint.last and done < options.epochs:
+        if checkpoint is not None and checkpoint.last and done < chosen.epochs:
             output.tell(resume_advice(checkpoint, run.ranks, _resume_words(output)))
         raise click.exceptions.Exit(INTERRUPTED)
     if not output.quiet:
-        output.say(describe_scaling(document["scaling"], document["scaling_reason"], options.precondition))
+        output.say(describe_scaling(document["scaling"], document["scaling_reason"], chosen.precondition))
         if document["whitening_times"]:
             from p4sgd.host.precondition import StageTimes
 
@@ -270,9 +272,9 @@ def finish(
             from p4sgd.host.distributed.overlap import MessageTimes
 
             output.say(str(MessageTimes(**times)))
-    if options.merge != "auto" and not times and "packets" not in last.summary:
+    if chosen.merge != "auto" and not times and "packets" not in last.summary:
         output.remark(
-            f"--merge {options.merge} had no effect: only the programs of a cluster and, after the first 10 "
+            f"--merge {chosen.merge} had no effect: only the programs of a cluster and, after the first 10 "
             "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
         )
     early = f"stopped early after epoch {done}; " if result.stopped is StopReason.PATIENCE else ""

@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED
-from p4sgd.host.cli.options import (
-    common_options,
-    data_name,
-    given,
-    is_given,
-    options_file,
-    overwrite_option,
-    path_option,
-    reading_options,
-    take_reading,
-    tuning_options,
-)
 from p4sgd.host.cli.output import COLUMNS, Output, cell
 from p4sgd.host.errors import UserError
 
@@ -43,7 +32,6 @@ class _Values(click.ParamType):
         self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | float, ...]:
-        """Refuse what is no number, and numbers that are there twice."""
         if isinstance(value, tuple):
             return value
         numbers = []
@@ -58,7 +46,6 @@ class _Values(click.ParamType):
         return tuple(numbers)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The example."""
         return [CompletionItem(self._example)] if self._example.startswith(incomplete) else []
 
 
@@ -69,7 +56,7 @@ def _grid_option(
 
 
 @click.command()
-@click.argument("data", type=data_name)
+@click.argument("data", type=options.data_name)
 @_grid_option("precision", int, "1,2,4,8", "Bits of a feature to try, 1 to 8; as many are stored.")
 @_grid_option("batch", int, "16,64,256", "Sizes of a mini-batch to try, multiples of 8.")
 @_grid_option("l2", float, "0,1e-4,1e-3", "Strengths of the L2 penalty to try.")
@@ -79,11 +66,11 @@ def _grid_option(
     default=0.2,
     help="Fraction of the samples held out to choose the best epoch and to compare the models.",
 )
-@path_option("--out", "MODEL", "Model file to write: the model of the command that is recommended.")
-@overwrite_option
-@tuning_options
-@reading_options
-@common_options
+@options.path("--out", "MODEL", "Model file to write: the model of the command that is recommended.")
+@options.overwrite
+@options.tuning
+@options.reading
+@options.common
 def tune(
     data: str, validation_fraction: float, out: Path | None, overwrite: bool, output: Output, **choices: Any
 ) -> None:
@@ -96,7 +83,7 @@ def tune(
     longer; the command at the end trains it.
     """
     grid = {name: choices.pop(name) for name in _GRID}
-    reading = take_reading(choices)
+    reading = options.take_reading(choices)
     with output.working("getting ready"):
         from p4sgd.host.data import Dataset
         from p4sgd.host.run import tuning
@@ -104,11 +91,11 @@ def tune(
         from p4sgd.host.run.training_run import TrainingRun
         from p4sgd.host.training import StopReason, TrainingOptions
 
-        options = given(choices) | {"validation_fraction": validation_fraction}
+        fixed = options.given(choices) | {"validation_fraction": validation_fraction}
         tuning.check_data(data)
-        chosen = tuning.choices(TrainingOptions(**options), grid)
+        chosen = tuning.choices(TrainingOptions(**fixed), grid)
         request = TrainingRequest(
-            data=data, reading=reading, options=options, out=out, overwrite=overwrite, options_file=options_file()
+            data=data, reading=reading, options=fixed, out=out, overwrite=overwrite, options_file=options.options_file()
         )
         run = TrainingRun(request)
     assert isinstance(run.data, Dataset), "others are refused"
@@ -125,7 +112,7 @@ def tune(
         picked = {name: getattr(trials[preferred].options, name) for name in (*_GRID, "epochs")}
         if out is not None:
             with output.working("training the chosen model"):
-                final = dataclasses.replace(request, data=run.data, reading={}, options=options | picked)
+                final = dataclasses.replace(request, data=run.data, reading={}, options=fixed | picked)
                 stopped = TrainingRun(final).execute().stopped
     except KeyboardInterrupt as error:
         with contextlib.suppress(UserError):  # none can be chosen
@@ -160,7 +147,6 @@ def tune(
 
 
 def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, chosen: int) -> None:
-    """The table of all runs."""
     rows = []
     for place, trial in enumerate(trials):
         marks = "*" * (place == best) + "→" * (place == chosen)
@@ -178,11 +164,10 @@ def _given_words() -> list[str]:
     """The options of the running command that are those of `p4sgd train`, too, as the user gave them."""
     values = click.get_current_context().params
     own = ("data", "out", "overwrite", "as_json", "quiet", *_GRID, "epochs")
-    return _words([n for n in values if n not in own and (is_given(n) or n == "validation_fraction")], values)
+    return _words([n for n in values if n not in own and (options.is_given(n) or n == "validation_fraction")], values)
 
 
 def _words(names: Container[str | None], values: Mapping[str, Any]) -> list[str]:
-    """Options with their values as words of the command line."""
     words: list[str] = []
     for param in click.get_current_context().command.params:
         if not isinstance(param, click.Option) or param.name not in names:

@@ -1,6 +1,5 @@
 """A check of AllReduce: a small training job whose exact weights are known."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.finding import Finding, Problem, Result, judge
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import get_loss
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray, WeightArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.packet import frame_bytes
@@ -21,11 +20,7 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import golden
 
-_TIMEOUT_PATIENCES = 50
-"""Timeout of a run, as a multiple of the time after which a worker gives up."""
-
 _FEATURES = FeatureFormat(stored=4, precision=4, signed=False)
-_LOSS = "squared"
 
 _RUNS = 48
 """Enough runs not to blame the group by mistake: with two workers that lose 30 % of all frames each way, a single run
@@ -37,31 +32,48 @@ class _Image:
     """A worker's slice of the job's data. ``q`` holds the features, int64 (8, features)."""
 
     layout: ImageLayout
-    signed: bool
     labels: npt.NDArray[np.int32]
     q: IntArray
-    exempt: None = None
+    signed: ClassVar[bool] = _FEATURES.signed
+    exempt: ClassVar[None] = None
     importances: ClassVar[None] = None
     starts: ClassVar[None] = None
 
     def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """As `p4sgd.host.devices.worker_image.WorkerImage.lines`."""
         return self.layout.memories(self.q)[number]
 
 
 class SelfTest:
     """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
-    ``weights`` are those of each worker after the runs so far, int64, by the golden model.
+    Data are random, with a unit of features for every engine. The learning rate is such that the weights change in
+    every run and stay small. ``weights`` are those of each worker after the runs so far, int64, by the golden model.
     """
 
     def __init__(self, device: Device, session: Session) -> None:
-        configs = [worker.config for worker in device.workers]
-        self._session = session
-        self._images = _images(configs, max(1, session.limit.most))
-        self._table = get_loss(_LOSS).table(min(config.table_segments for config in configs))
-        self._settings = _settings(self._images)
-        self._source = ModelSource.ZERO
+        configs, micro_batches = [worker.config for worker in device.workers], max(1, session.limit.most)
+        rng, samples = np.random.default_rng(0), BANKS * micro_batches
+        labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples).astype(np.int32)
+        unit = min(config.lanes for config in configs)
+        self._images = []
+        for config in configs:
+            layout = ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit)
+            q = rng.integers(0, 1 << _FEATURES.precision, (samples, layout.features))
+            self._images.append(_Image(layout, labels, q))
+        features, loss = sum(image.layout.features for image in self._images), get_loss("squared")
+        self._table = loss.table(min(config.table_segments for config in configs))
+        self._settings = RunSettings(
+            features=_FEATURES,
+            chunks=1,
+            micro_batches=micro_batches,
+            mini_batches=1,
+            label_mode=loss.label_mode,
+            rate_mantissa=1,
+            rate_exponent=features.bit_length() + 3 + (micro_batches - 1).bit_length(),
+            workers=len(configs),
+            unit=unit,
+        )
+        self._session, self._source = session, ModelSource.ZERO
         self.weights: list[IntArray] = [np.zeros(image.layout.features, np.int64) for image in self._images]
         session.upload(self._images)
         session.load_table(self._table)
@@ -69,7 +81,7 @@ class SelfTest:
 
     def run(self) -> tuple[dict[str, int], ...]:
         """Run all workers once; returns the counters of each. Raises as `Session.run`."""
-        timeout_s = _TIMEOUT_PATIENCES * self._session.network.patience_s
+        timeout_s = 50 * self._session.network.patience_s  # after which a worker gives up
         counters = self._session.run(self._source, timeout_s=timeout_s).counters
         self._source = ModelSource.KEEP
         features, labels = [image.q for image in self._images], self._images[0].labels.astype(np.int64)
@@ -83,39 +95,6 @@ class SelfTest:
         return [layout.unpad(layout.gather(engines)) for layout, engines in read]
 
 
-def _images(configs: Sequence[WorkerConfig], micro_batches: int) -> list[_Image]:
-    """Random images with one unit of features for every engine, and labels −1 and 1."""
-    rng, samples = np.random.default_rng(0), BANKS * micro_batches
-    labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples).astype(np.int32)
-    unit = min(config.lanes for config in configs)
-    return [
-        _Image(
-            ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit),
-            _FEATURES.signed,
-            labels,
-            rng.integers(0, 1 << _FEATURES.precision, (samples, config.engines * unit)),
-        )
-        for config in configs
-    ]
-
-
-def _settings(images: Sequence[_Image]) -> RunSettings:
-    """Settings with a learning rate at which the weights change in every run and stay small, for any size."""
-    features = sum(image.layout.features for image in images)
-    micro_batches = images[0].layout.micro_batches
-    return RunSettings(
-        features=_FEATURES,
-        chunks=1,
-        micro_batches=micro_batches,
-        mini_batches=1,
-        label_mode=get_loss(_LOSS).label_mode,
-        rate_mantissa=1,
-        rate_exponent=features.bit_length() + 3 + (micro_batches - 1).bit_length(),
-        workers=len(images),
-        unit=images[0].layout.unit,
-    )
-
-
 def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Controller | None) -> list[Finding]:
     """Run the self-test, which has not run yet, many times, and compare its weights with the golden model's.
 
@@ -123,9 +102,7 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
     answers it alone. So a worker is known to receive multicast frames if in some run it made fewer resends than first
     sends, because some packet was answered without being resent.
 
-    Returns
-    -------
-    Findings ``allreduce`` and ``weights`` of every worker, or one ``allreduce`` of all together if a run fails.
+    Returns findings ``allreduce`` and ``weights`` of every worker, or one ``allreduce`` of all together if a run fails.
     """
     sent, resent = np.zeros((2, session.workers), np.int64)
     receives = np.zeros(session.workers, bool)
@@ -139,11 +116,9 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
                 size = evidence["frame_bytes"] = frame_bytes(session.micro_batches)
                 remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
             return judge(None, "allreduce", evidence, Problem(str(error), remedy))
-        again = np.array([worker["PACKETS_RESENT"] for worker in counters])
-        total = np.array([worker["PACKETS_SENT"] for worker in counters])
+        again, total = np.array([[each["PACKETS_RESENT"], each["PACKETS_SENT"]] for each in counters]).T
         receives |= again < total - again
-        sent += total
-        resent += again
+        sent, resent = sent + total, resent + again
     answered: dict[str, int] = {}
     if aggregator is not None and before is not None:
         after = aggregator.counters()

@@ -93,7 +93,6 @@ def _drops(counted: Mapping[str, int]) -> dict[DropReason, int]:
 
 
 def _why_lossy(sent: int, answered: int, counted: Mapping[str, int] | None) -> Problem | None:
-    """Problem when some probes were not answered."""
     if not (lost := 1 - answered / sent):
         return None
     problem = f"{lost:.0%} of the probes or their echoes are lost"
@@ -106,7 +105,6 @@ def _why_lossy(sent: int, answered: int, counted: Mapping[str, int] | None) -> P
 
 
 def _why_silent(sent: int, counted: Mapping[str, int] | None) -> Problem:
-    """Problem when no probe was answered."""
     if counted is None:
         return Problem(
             "no aggregator answers its probes",

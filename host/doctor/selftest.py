@@ -21,13 +21,7 @@ that is 6.7 % of the time. The rest is for the start of a run and for crossings 
 _STRIDE = 8
 """Stored planes of the run in single beats, of which one is read: what most depends on the reads under way."""
 
-_MOST_CHUNKS = 1 << 16
-"""Most chunks that are written."""
-
 _NOMINAL_MEGAHERTZ = 1000 / CLOCK_NS
-
-_CLOCK_SHARE = 0.99
-"""Least share of that. v++ lowers the clock of a kernel whose timing it does not meet."""
 
 _LINE_FRAMES = 100e9 / 8 / (FRAME_BYTES + 24) / 1e6
 """Millions of frames a second on 100 Gb/s: preamble, check sequence and gap are 24 bytes more of each (IEEE 802.3)."""
@@ -39,6 +33,7 @@ _EMULATED_SIZE, _EMULATED_FRAMES = 1 << 16, 1000
 """Most bytes of each port's memory, and frames, in Vitis' emulator, which simulates some thousand cycles a second."""
 
 _LINK_CONFIGURATION = "the sp= lines of link_hw.cfg"
+_TIMING = "was timing met when it was linked?"
 
 
 def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback: bool = True) -> list[Finding]:
@@ -61,7 +56,7 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
             "look for the failing paths in the reports of v++ (out/hw/reports); rates below are at this clock",
             Result.WARNING,
         )
-        is_slow = megahertz < _CLOCK_SHARE * _NOMINAL_MEGAHERTZ
+        is_slow = megahertz < 0.99 * _NOMINAL_MEGAHERTZ  # v++ lowers the clock of a kernel that misses timing
         findings += judge(None, "clock", {"megahertz": f"{megahertz:.1f}"}, slow if is_slow else None)
     findings += _examine_memories(board, size, megahertz)
     return findings + _examine_cages(board, frames, megahertz, loopback)
@@ -85,11 +80,9 @@ class _Port:
         self.problems: list[Problem] = []
 
     def first(self, seed: str, beat: int = 0) -> int:
-        """The number in the pattern of a beat's first word."""
         return first_number(self.address + beat * self.beat_bytes, self.beat_bytes, _SEEDS[seed])
 
     def set(self, seed: str) -> None:
-        """Tell the kernel which pattern the port reads or writes."""
         self._board.kernel.set_port(self.number, self.address, self.first(seed))
 
     def note(self, run: str, result: Mapping[str, int]) -> bool:
@@ -104,7 +97,6 @@ class _Port:
 
 
 def _share(result: Mapping[str, int]) -> float:
-    """Beats a cycle of a run, from its first beat on."""
     return result["beats"] / max(1, result["cycles"] - result["latency"])
 
 
@@ -164,7 +156,6 @@ def _judge_reads(
 def _why_wrong(
     board: BoardSelfTest, ports: Sequence[_Port], port: _Port, result: Mapping[str, int], stride: int
 ) -> Problem:
-    """Problem of a port that has read something else than the pattern."""
     what = f"reads {result['wrong']:,} of {result['beats']:,} beats wrong"
     beat, found = result["wrong_beat"] * stride, number_of_word(result["wrong_word"], _SEEDS["read"])
     for other in ports:
@@ -185,16 +176,13 @@ def _why_wrong(
     content = board.read_memory(port.number, beat * port.beat_bytes, port.beat_bytes).reshape(1, -1)
     if read_result(content, port.first("read", beat))["wrong"]:
         return Problem(f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate")
-    return Problem(
-        f"{what}, which the host reads right",
-        "suspect the way from the memory to the kernel: was timing met when it was linked?",
-    )
+    return Problem(f"{what}, which the host reads right", f"suspect the way from the memory to the kernel: {_TIMING}")
 
 
 def _store(board: BoardSelfTest, ports: Sequence[_Port], size: int) -> None:
     """Let ports write another pattern as a worker stores its model, and look for it."""
     sizes, kernel = board.kernel.sizes, board.kernel
-    chunks = min(size // (sizes.chunk_beats * sizes.beat_bytes), _MOST_CHUNKS)
+    chunks = min(size // (sizes.chunk_beats * sizes.beat_bytes), 1 << 16)
     beats, numbers = chunks * sizes.chunk_beats, [port.number for port in ports]
     for port in ports:
         port.set("written")
@@ -212,12 +200,10 @@ def _store(board: BoardSelfTest, ports: Sequence[_Port], size: int) -> None:
             text = (
                 f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself {own:,}"
             )
-            remedy = "suspect the way from the kernel to the memory: was timing met when it was linked?"
-            port.problems.append(Problem(text, remedy))
+            port.problems.append(Problem(text, f"suspect the way from the kernel to the memory: {_TIMING}"))
 
 
 def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
-    """Send frames through every cage, and compare what comes back."""
     macs = board.macs
     try:
         for mac in macs.values():
@@ -225,10 +211,8 @@ def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback
         own = list(macs.values()) if loopback else list(macs.values())[:1]  # a cable is between two cages of the board
         await_links(own, [mac for mac in macs.values() if mac not in own])
         before = {cage: mac.link_state() for cage, mac in macs.items()}
-        up = [
-            cage for cage in range(board.kernel.sizes.cages) if not macs or (cage in macs and before[cage].status["up"])
-        ]
-        results = board.kernel.send(up, frames)
+        up = [cage for cage, link in before.items() if link.status["up"]]
+        results = board.kernel.send(up if macs else range(board.kernel.sizes.cages), frames)
         after = {cage: mac.link_state() for cage, mac in macs.items()}
     finally:
         for mac in macs.values():
@@ -275,12 +259,11 @@ def _judge_frames(
         text = "frames came back out of order, or others in their place"
         if wrong or lost:
             text = f"of {frames:,} frames {lost:,} were lost, and {wrong:,} came back wrong"
-        remedy = "clean or replace the cable; then run it without --cable, to test the MAC alone"
         if loopback:
-            remedy = (
-                "the MAC's counters tell where; no cable is to blame in loopback: was timing met when it was linked?"
+            return evidence, Problem(
+                text, f"the MAC's counters tell where; no cable is to blame in loopback: {_TIMING}"
             )
-        return evidence, Problem(text, remedy)
+        return evidence, Problem(text, "clean or replace the cable; then run it without --cable, to test the MAC alone")
     if links and rate < _SHARE * min(_LINE_FRAMES, megahertz):
         text = f"it sends {rate:.0f} million frames a second, of {_LINE_FRAMES:.0f} that the line carries"
         return evidence, Problem(text, "check the clock of the kernels and of the MAC", Result.WARNING)

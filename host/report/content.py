@@ -31,25 +31,13 @@ _MOST_CLASSES, _MOST_CONFUSED = 12, 30
 """Classes with a curve, and classes of a confusion matrix that is shown."""
 
 _METRICS = {
-    "loss": "loss",
-    "accuracy": "accuracy",
-    "r2": "R²",
-    "d2": "D²",
-    "deviance": "mean deviance",
-    "mse": "mean squared error",
+    **{"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"},
+    **{"deviance": "mean deviance", "mse": "mean squared error"},
 }
-"""Titles of metrics."""
+"""Titles of metrics, of which the first four have a curve over the epochs."""
 
-_UNITS = {
-    Task.CLASSIFICATION: "",
-    Task.REGRESSION: ", in the unit of the target",
-    Task.NON_NEGATIVE: ", of the logarithm of the prediction",
-    Task.POSITIVE: ", of the logarithm of the prediction",
-}
-"""What the numbers of coefficients are of."""
-
-_CURVES = ("loss", "accuracy", "r2", "d2")
-"""Metrics with a curve over the epochs."""
+_UNITS = {Task.CLASSIFICATION: "", Task.REGRESSION: ", in the unit of the target"}
+"""What the numbers of coefficients are of, but for those of a logarithmic link."""
 
 _STOPPED = {
     StopReason.EPOCHS: "all epochs were run",
@@ -57,11 +45,8 @@ _STOPPED = {
     StopReason.INTERRUPTED: "interrupted",
 }
 
-_Outcomes = dict[str, tuple[FloatArray, FloatArray]]
-"""By data the activations and the labels."""
-
-_Curve = tuple[FloatArray, FloatArray, float]
-"""Points of a curve, and the area under it."""
+_Outcomes = dict[str, tuple[FloatArray, FloatArray]]  # activations and labels by data
+_Curve = tuple[FloatArray, FloatArray, float]  # points, and the area under it
 
 
 def make_content(
@@ -83,7 +68,7 @@ def make_content(
         "all_coefficients": f"{model.coefficients.size:,}",
         "nonzero": f"{np.count_nonzero(model.coefficients):,}",
         "intercept": listed([_number(value) for value in np.atleast_1d(model.linear()[1])], _MOST_CLASSES),
-        "unit": _UNITS[model.labels.task],
+        "unit": _UNITS.get(model.labels.task, ", of the logarithm of the prediction"),
         "cycles": _cycles(result),
         "overlap": _overlap(trace),
         "facts": _facts(result, about),
@@ -92,7 +77,6 @@ def make_content(
 
 
 def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
-    """How a model was trained, and how good it is."""
     coding, outcomes, confusions = result.model.labels, dict(result.activations), []
     if coding.task is Task.CLASSIFICATION:
         quality = _class_figures(outcomes, coding)
@@ -104,7 +88,7 @@ def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
         history = result.history
         curves = [
             figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
-            for metric in _CURVES
+            for metric in list(_METRICS)[:4]
             if f"train_{metric}" in history[-1].metrics
         ]
         curves.append(figures.rates(history))
@@ -169,24 +153,19 @@ def _curves(z: FloatArray, labels: FloatArray, coding: LabelCoding) -> tuple[_Cu
     return (wrong, right, float(roc_auc_score(true, z))), (recall, precision, average)
 
 
-def _percent(value: float) -> str:
-    return f"{value:.2%}"
-
-
 def _number(value: float | None) -> str:
     return "–" if value is None or value != value else f"{value:.4g}".replace("-", "−")
 
 
 def _text(metric: str, value: float | None) -> str:
-    return _percent(value) if metric == "accuracy" and value is not None else _number(value)
+    return f"{value:.2%}" if metric == "accuracy" and value is not None else _number(value)
 
 
 def _cards(result: TrainingResult | ResultSet) -> list[tuple[str, str, str]]:
-    """The first thing to see: title, value and note of each."""
     metrics, history, coding = result.metrics, result.history, result.model.labels
     cards = []
     for name in ("test", "validation", "train"):
-        for metric in _CURVES[1:]:
+        for metric in list(_METRICS)[1:4]:
             if (value := metrics.get(f"{name}_{metric}")) is not None:
                 cards.append((f"{name} {_METRICS[metric]}", _text(metric, value), ""))
     if isinstance(result, TrainingResult):
@@ -201,13 +180,9 @@ def _cards(result: TrainingResult | ResultSet) -> list[tuple[str, str, str]]:
     return cards
 
 
-# -- how good the model is ---------------------------------------------------------------------------------------------
-
-
 def _scores(
     result: TrainingResult | ResultSet, outcomes: _Outcomes, coding: LabelCoding | TargetCoding
 ) -> dict[str, Any]:
-    """A table with a column for each kind of data."""
     rows: list[tuple[str, list[str]]] = [("samples", [f"{len(labels):,}" for _, labels in outcomes.values()])]
     for metric, title in _METRICS.items():
         values = [result.metrics.get(f"{name}_{metric}") for name in outcomes]
@@ -240,7 +215,6 @@ def _class_names(coding: LabelCoding) -> tuple[str, ...]:
 
 
 def _confusion(data: str, z: FloatArray, labels: FloatArray, coding: LabelCoding) -> dict[str, Any]:
-    """A confusion matrix with the shares of each true class."""
     from sklearn.metrics import confusion_matrix
 
     names = _class_names(coding)
@@ -249,7 +223,7 @@ def _confusion(data: str, z: FloatArray, labels: FloatArray, coding: LabelCoding
     shares = counts / np.maximum(totals, 1)
     rows = []
     for actual, *row in zip(names, counts.tolist(), shares.tolist(), strict=True):
-        cells = [(f"{count:,}", f"{share:.3f}", _percent(share)) for count, share in zip(*row, strict=True)]
+        cells = [(f"{count:,}", f"{share:.3f}", f"{share:.2%}") for count, share in zip(*row, strict=True)]
         rows.append((actual, cells))
     return {"data": data, "classes": names, "rows": rows}
 
@@ -274,9 +248,6 @@ def _coefficients(model: Model | ModelSet) -> list[dict[str, Any]]:
         for row, column in places
         if effects[row, column] != 0
     ]
-
-
-# -- the hardware ------------------------------------------------------------------------------------------------------
 
 
 def _cycles(result: TrainingResult | ResultSet) -> dict[str, Any] | None:
@@ -311,9 +282,6 @@ def _overlap(trace: "Trace | None") -> dict[str, Any] | None:
     part = min(1.0, _MOST_MICRO_BATCHES / sum(each.mini_batch == shown.number for each in first))
     drawn = dataclasses.replace(shown, end=shown.begin + math.ceil(cycles * part))
     return {"figure": figures.overlap(drawn), "number": shown.number, "cycles": f"{cycles:,}", "whole": part == 1}
-
-
-# -- what was asked for ------------------------------------------------------------------------------------------------
 
 
 def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -357,7 +325,6 @@ def _configuration(stated: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> s
 
 
 def _options(options: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Name and value of each option, and whether it was changed."""
     defaults = TrainingOptions().to_json()
     return [
         (name.replace("_", " "), "–" if value is None else f"{value}", value != defaults[name])

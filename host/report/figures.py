@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 _LINES: Mapping[str, str] = {"train": "-", "validation": "--", "test": ":"}
 """Line styles, so that curves differ without colours, too."""
 
-_MOST_POINTS = 500
-"""Points of a curve, and of the samples of one kind of data in a scatter plot; more would only make the file larger."""
-
 _FEW = 12
 """Curves over fewer epochs have dots, without which a single epoch would not be seen."""
 
@@ -31,8 +28,6 @@ _LOGARITHMIC = 20.0
 CAUSES = {f"CYCLES_{name.upper()}": name for name in ("busy", "memory", "network", "chaining", "drain", "model")}
 """Counters of causes of cycles, with their names, which are those of their colours, too."""
 
-_LONGEST_LABEL = 32
-
 _TURNS = ("train", "test", "validation", "chaining")
 """Colours of micro-batches, in turn."""
 
@@ -40,11 +35,11 @@ _TURNS = ("train", "test", "validation", "chaining")
 def _label(text: str) -> str:
     """A text of the user's for a legend: short, and with nothing that Matplotlib or XML would take for their own."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return (shown if len(shown) <= _LONGEST_LABEL else f"{shown[: _LONGEST_LABEL - 1]}…").replace("$", "\\$")
+    return (shown if len(shown) <= 32 else f"{shown[:31]}…").replace("$", "\\$")
 
 
-def thinned(size: int, most: int = _MOST_POINTS) -> npt.NDArray[np.intp]:
-    """Indices of at most so many of ``size`` points, evenly spread, with the first and the last."""
+def thinned(size: int, most: int = 500) -> npt.NDArray[np.intp]:
+    """Indices of at most so many of ``size`` points, evenly spread, with the first and the last: files stay small."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(np.intp))
 
 
@@ -148,11 +143,10 @@ def _curves_with_areas(axes: Axes, curves: _Curves, what: str) -> None:
         _line(axes, name, x, y, f"{_label(name)}, {what} {area:.4f}", number=number)
 
 
-Targets = Mapping[str, tuple[FloatArray, FloatArray]]
-"""By data the predicted and the true targets."""
+_Targets = Mapping[str, tuple[FloatArray, FloatArray]]  # predicted and true, by data
 
 
-def predictions(targets: Targets) -> Markup:
+def predictions(targets: _Targets) -> Markup:
     """Predicted targets over true ones."""
     with drawing() as axes:
         _scatter(axes, {name: (true, predicted) for name, (predicted, true) in targets.items()})
@@ -163,7 +157,7 @@ def predictions(targets: Targets) -> Markup:
         return to_svg(axes, "predictions", "predicted over true targets")
 
 
-def residuals(targets: Targets, of: str = "") -> Markup:
+def residuals(targets: _Targets, of: str = "") -> Markup:
     """Residuals over predicted targets, of one of several if it is named."""
     with drawing() as axes:
         _scatter(axes, {name: (predicted, true - predicted) for name, (predicted, true) in targets.items()})

@@ -3,38 +3,29 @@
 import json
 import shutil
 
-from click.testing import CliRunner
 from numba.misc.appdirs import AppDirs
 from support.command_line import run
 
 from p4sgd.host.cli import info as machine
-from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
 
 
-def test_json():
+def test_what_is_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path))
+    (tmp_path / "verilated" / "model").mkdir(parents=True)
+    (tmp_path / "verilated" / "model" / "code").write_bytes(bytes(3_000_000))
     done = run("info", "--json")
-    assert done.stderr == ""
     document = json.loads(done.stdout)
+    assert done.stderr == ""
     assert document["configurations"] == {name: make().table() for name, make in PRESETS.items()}
     assert document["devices"]["emulator"]["available"] is True
     assert set(document["devices"]) == {"emulator", "rtl", "cluster"}
     assert {"p4sgd", "python", "amaranth", "numpy"} <= set(document["versions"])
-
-
-def test_tables():
-    done = CliRunner().invoke(main, ["info"])
-    assert all(text in done.stdout for text in (*PRESETS, "262,144", "emulator", "rtl", "verilator"))
-    assert all(each.purpose and each.remedy for each in machine.REQUIREMENTS)
-
-
-def test_the_cache_and_its_size(monkeypatch, tmp_path):
-    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path))
-    (tmp_path / "verilated" / "model").mkdir(parents=True)
-    (tmp_path / "verilated" / "model" / "code").write_bytes(bytes(3_000_000))
-    document = json.loads(CliRunner().invoke(main, ["info", "--json"]).stdout)
     assert document["cache"] == {"path": str(tmp_path), "bytes": 3_000_000}
-    assert f"simulators in {tmp_path}: 3 MB" in CliRunner().invoke(main, ["info"]).stdout
+    shown = run("info").stdout
+    for text in (*PRESETS, "262,144", "emulator", "rtl", "verilator", f"simulators in {tmp_path}: 3 MB"):
+        assert text in shown
+    assert all(each.purpose and each.remedy for each in machine.REQUIREMENTS)
 
 
 def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
@@ -45,8 +36,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("P4SGD_CACHE", str(blocker / "cache"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocker / "numba"))
     monkeypatch.delenv("XILINX_XRT", raising=False)
-    done = CliRunner().invoke(main, ["info", "--json"])
-    document = json.loads(done.stdout)
+    document = json.loads(run("info", "--json").stdout)
     missing = {entry["name"]: entry for entry in document["missing"]}
     missing.pop("onnx", None)  # whose tests are skipped where it is missing
     assert set(missing) == {"g++", "cache folder", "kernel cache", "XRT"}
@@ -58,7 +48,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch, tmp_path):
         "lacks": ["g++", "cache folder"],
     }
     assert document["devices"]["emulator"]["available"] is True
-    table = CliRunner().invoke(main, ["info"]).stdout
+    table = run("info").stdout
     assert "apt-get install g++" in table
     assert "lacks g++, cache folder" in table
 

@@ -162,5 +162,4 @@ def test_foreign_folder_is_refused_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
     monkeypatch.setattr("p4sgd.build.estimate.resources.measure", lambda *_: pytest.fail("worked first"))
     done = run("--config", "tiny", "--out", tmp_path)
-    assert done.exit_code == 2
-    assert "not empty" in done.stderr
+    assert (done.exit_code, "not empty" in done.stderr) == (2, True)

@@ -9,11 +9,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from support.command_line import run
 
 from p4sgd.host import devices
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import read_dataset
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -55,23 +53,41 @@ def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch)
     assert "bytes of a worker's memory, there are 4,096: use fewer samples" in done.stderr
 
 
-def test_the_model_is_written_before_the_counters_are_shown(tmp_path, monkeypatch):
+@pytest.fixture
+def emulated(monkeypatch):
+    """The emulator in place of the simulator, which counts nothing; it gives a trace that ends early."""
+
+    class Device(EmulatedDevice):
+        def __init__(self, config, workers, *, on_trace=lambda trace: None, **_):
+            super().__init__(config, workers)
+            self._on_trace = on_trace
+
+        def close(self):
+            self._on_trace(Trace(2 * [{stage: [Interval(0, 0, 5, 6)] for stage in STAGES}], False))
+
+    monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
+    module = import_module("p4sgd.host.cli.simulate")
+    monkeypatch.setattr(module, "_show", lambda *_: None)
+    return lambda show: monkeypatch.setattr(module, "_show", show)
+
+
+def test_the_model_is_written_before_the_counters_are_shown(tmp_path, emulated):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", full)
-    done = CliRunner().invoke(main, ["simulate", *RUN, "--quiet", "--out", str(tmp_path / "model")])
-    assert (done.exit_code, done.stderr) == (2, "p4sgd simulate: No space left on device\n")
+    emulated(full)
+    done = run("simulate", *RUN, "--quiet", "--out", tmp_path / "model", status=2)
+    assert done.stderr == "p4sgd simulate: No space left on device\n"
     assert load_model(tmp_path / "model").training["epoch"] == 2
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_minutes_of_silence_are_announced_without_a_terminal(monkeypatch, quiet):
-    monkeypatch.setattr(devices, "open_device", lambda _, config, workers, **__: EmulatedDevice(config, workers))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
-    stderr = run("simulate", *RUN, "--json", *(["--quiet"] if quiet else [])).stderr
-    assert stderr.count("preparing the simulator") == (0 if quiet else 1)
+def test_minutes_of_silence_are_announced_and_a_trace_may_end_early(tmp_path, emulated):
+    trace = tmp_path / "run.json"
+    done = run("simulate", *RUN, "--trace", trace)
+    assert done.stderr.count("preparing the simulator") == 1
+    assert f"trace in {trace}, which ends after 1 micro-batches" in done.stdout
+    quiet = run("simulate", *RUN, "--trace", trace, "--json", "--quiet")
+    assert (json.loads(quiet.stdout)["trace"], quiet.stderr) == (str(trace), "")
 
 
 @pytest.mark.rtl
@@ -138,19 +154,3 @@ def test_table_trace_and_report(tmp_path):
     (counted,) = re.findall(r"^\s*cycles +cycles +([\d,]+)", stdout, re.MULTILINE)
     assert f"<td>{counted}</td>" in page
     assert "predicted" in page
-
-
-def test_a_trace_that_ends_early(tmp_path, monkeypatch):
-    class Device(EmulatedDevice):
-        def __init__(self, config, workers, *, on_trace, **_):
-            super().__init__(config, workers)
-            self._on_trace = on_trace
-
-        def close(self):
-            self._on_trace(Trace(2 * [{stage: [Interval(0, 0, 5, 6)] for stage in STAGES}], False))
-
-    monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
-    monkeypatch.setattr(import_module("p4sgd.host.cli.simulate"), "_show", lambda *_: None)
-    trace = tmp_path / "run.json"
-    assert f"trace in {trace}, which ends after 1 micro-batches" in run("simulate", *RUN, "--trace", trace).stdout
-    assert json.loads(run("simulate", *RUN, "--trace", trace, "--json").stdout)["trace"] == str(trace)
