@@ -15,7 +15,7 @@ from p4sgd.host.aggregators.membership import NumberTakenError, draw_key, free_n
 from p4sgd.host.devices.device import Device, NetworkError, NetworkSettings, Worker, client_of, names_of
 from p4sgd.host.devices.identification import find_identity_problem
 from p4sgd.host.devices.merging import cut_evenly, find_merge_limit, plan_packets
-from p4sgd.host.devices.worker_image import WorkerImage, longest_micro_batch, model_address
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.hw.spec import registers
@@ -148,14 +148,14 @@ class Session:
         """
         for each, image in zip(self._members, images, strict=True):
             config = each.worker.config
-            for number in range(config.labels_memory):
-                if image.lines(number).size:
-                    each.worker.write_memory(number, 0, image.lines(number).reshape(-1))
+            for number, lines in enumerate(image.port_lines):
+                if lines.size:
+                    each.worker.write_memory(number, 0, lines.reshape(-1))
                 each.client.write_pair(registers.lines_address(*divmod(number, config.ports)), 0)
             for engine in range(config.engines):
-                each.client.write_pair(registers.model_address(engine), model_address(image))
+                each.client.write_pair(registers.model_address(engine), image.model_address)
             each.image = image
-            each.longest = None if image.starts is None else longest_micro_batch(image)
+            each.longest = image.longest_micro_batch
             self._write_labels(each, image.labels, image.importances)
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
@@ -246,7 +246,7 @@ class Session:
         """Write the weights of each worker of the job to the workers' memory, for runs with `ModelSource.MEMORY`. The
         device may keep references to them, so they must not change."""
         for each in self._members:
-            config, address = each.worker.config, model_address(each.image)
+            config, address = each.worker.config, each.image.model_address
             for engine, values in enumerate(weights[each.shard]):
                 content = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
                 each.worker.write_memory(config.model_memory(engine), address, content)
@@ -318,7 +318,7 @@ class Session:
         """The weights that the last run stored, of each worker of the job. They may be those that the device keeps."""
 
         def read(member: _Member) -> EngineWeights:
-            config, address, size = member.worker.config, model_address(member.image), member.image.layout.model_bytes
+            config, address, size = member.worker.config, member.image.model_address, member.image.layout.model_bytes
             banks = map(config.model_memory, range(config.engines))
             return [np.ascontiguousarray(member.worker.read_memory(bank, address, size)).view("<i4") for bank in banks]
 

@@ -1,14 +1,12 @@
 """A check of AllReduce: a small training job whose exact weights are known."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import Device
 from p4sgd.host.devices.session import Session
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.doctor.finding import Finding, Problem, Result, judge
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import get_loss
@@ -27,22 +25,6 @@ _RUNS = 48
 makes a worker look as if it got no multicast in 72 % of the cases, and all runs do so once in 7 million times."""
 
 
-@dataclass(frozen=True)
-class _Image:
-    """A worker's slice of the job's data. ``q`` holds the features, int64 (8, features)."""
-
-    layout: ImageLayout
-    labels: npt.NDArray[np.int32]
-    q: IntArray
-    signed: ClassVar[bool] = _FEATURES.signed
-    exempt: ClassVar[None] = None
-    importances: ClassVar[None] = None
-    starts: ClassVar[None] = None
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        return self.layout.memories(self.q)[number]
-
-
 class SelfTest:
     """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
@@ -53,14 +35,15 @@ class SelfTest:
     def __init__(self, device: Device, session: Session) -> None:
         configs, micro_batches = [worker.config for worker in device.workers], max(1, session.limit.most)
         rng, samples = np.random.default_rng(0), BANKS * micro_batches
-        labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples).astype(np.int32)
+        self._labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples)
+        labels = self._labels.astype(np.int32)
         unit = min(config.lanes for config in configs)
-        self._images = []
-        for config in configs:
-            layout = ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit)
-            q = rng.integers(0, 1 << _FEATURES.precision, (samples, layout.features))
-            self._images.append(_Image(layout, labels, q))
-        features, loss = sum(image.layout.features for image in self._images), get_loss("squared")
+        layouts = [ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit) for config in configs]
+        self._layouts = layouts
+        self._features: list[IntArray] = [
+            rng.integers(0, 1 << _FEATURES.precision, (samples, layout.features)) for layout in layouts
+        ]
+        features, loss = sum(layout.features for layout in layouts), get_loss("squared")
         self._table = loss.table(min(config.table_segments for config in configs))
         self._settings = RunSettings(
             features=_FEATURES,
@@ -74,8 +57,13 @@ class SelfTest:
             unit=unit,
         )
         self._session, self._source = session, ModelSource.ZERO
-        self.weights: list[IntArray] = [np.zeros(image.layout.features, np.int64) for image in self._images]
-        session.upload(self._images)
+        self.weights: list[IntArray] = [np.zeros(layout.features, np.int64) for layout in layouts]
+        session.upload(
+            [
+                WorkerImage(layout=layout, labels=labels, port_lines=tuple(layout.memories(q)))
+                for layout, q in zip(layouts, self._features, strict=True)
+            ]
+        )
         session.load_table(self._table)
         session.configure(self._settings)
 
@@ -84,14 +72,12 @@ class SelfTest:
         timeout_s = 50 * self._session.network.patience_s  # after which a worker gives up
         counters = self._session.run(self._source, timeout_s=timeout_s).counters
         self._source = ModelSource.KEEP
-        features, labels = [image.q for image in self._images], self._images[0].labels.astype(np.int64)
-        self.weights = golden.train(features, labels, self.weights, self._table, self._settings).weights
+        self.weights = golden.train(self._features, self._labels, self.weights, self._table, self._settings).weights
         return counters
 
     def read_weights(self) -> list[WeightArray]:
         """Weights of each worker after the last run, to compare with ``weights``."""
-        layouts = [image.layout for image in self._images]
-        read = zip(layouts, self._session.read_weights(), strict=True)
+        read = zip(self._layouts, self._session.read_weights(), strict=True)
         return [layout.unpad(layout.gather(engines)) for layout, engines in read]
 
 

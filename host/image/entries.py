@@ -64,15 +64,16 @@ def entries_of(image: Image, which: slice) -> tuple[IntArray, npt.NDArray[np.uin
         entries = directories_of(image, which).entries()
         counts = np.diff(entries.starts)
         return np.repeat(np.arange(counts.size), counts), entries.keys, entries.values
-    starts, keys, values = _lists(image)
+    starts, keys, values = lists_of(image)
     edges = starts[which.start : which.stop + 1]
     own = slice(int(edges[0]), int(edges[-1]))
     return np.repeat(np.arange(edges.size - 1), np.diff(edges)), keys[own], values[own]
 
 
-def _lists(image: Image) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+def lists_of(image: Image) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
     """Starts, keys and values of a sparse image."""
-    return image.lines(0).view("<i8"), image.lines(1).view("<u4"), image.lines(2)
+    starts, keys, values, *_ = image.port_lines
+    return starts.view("<i8"), keys.view("<u4"), values
 
 
 def directories_of(image: Image, which: slice | None = None) -> Directories:
@@ -88,7 +89,7 @@ def directories_of(image: Image, which: slice | None = None) -> Directories:
 
 def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:
     """A sparse image with the entries of a rank's samples only; mini-batches have so many micro-batches."""
-    starts, keys, values = _lists(image)
+    starts, keys, values = lists_of(image)
     own = ranks.holders(np.arange(starts.size - 1), micro_batches) == ranks.rank
     edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).reshape(-1, 2)
     slices = [slice(first, stop) for first, stop in starts[edges].tolist()] or [slice(0)]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.statistics import column_blocks
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
@@ -89,33 +90,25 @@ class Shard:
         return columns.reshape(-1)[: self.features]
 
 
-@dataclass(frozen=True, eq=False)
-class Image:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Image(WorkerImage):
     """Contents of a worker's memory: its shard of a data set, packed."""
 
-    layout: ImageLayout  # its features include the bias, its samples the zero samples that fill the last mini-batch
     signed: bool  # features are two's complement
     shard: Shard
     workers: int  # of the job
     samples: int  # without padding
     bias: bool  # the job's last feature is the bias
-    labels: npt.NDArray[np.int32]  # (8·T,): `LABEL` integers, 0 for padding
     # (features,) without the bias: scaling of each feature, a = (x − offset) · scale, before whitening, if any. Either
     # may be a view of one number, see `p4sgd.host.data.Scaling`.
     offset: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    # Lines of each memory port of each engine: (T, C, S, 8/ports, lanes/8), or with directories (lines, 8/ports,
-    # lanes/8); of a sparse worker, what is in each memory: (bytes,). If there is a file, read-only maps of it.
-    port_lines: tuple[npt.NDArray[np.uint8], ...]
     path: Path | None = None  # the file, if there is one
     room: int = 0  # Most entries that it is made of, if it is made of entries and these are not there yet.
-    importances: npt.NDArray[np.int32] | None = None  # `IMPORTANCE` integers, as labels; None if all weigh the same
-    # Lines of each engine before each micro-batch, those of directories included, if there are any: (engines, T + 1).
-    starts: IntArray | None = None
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
-        """Engine, chunk and lane of the bias, which penalties leave alone, if this worker has it."""
+        """See `WorkerImage`: the weight of the bias."""
         return self.layout.place(self.layout.features - 1) if self.has_bias else None
 
     @property
@@ -140,10 +133,6 @@ class Image:
         if self.starts is None:
             return [shape] * config.labels_memory
         return [(lines, *shape[-2:]) for lines in np.repeat(self.starts[:, -1], config.ports).tolist()]
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        """What is in memory ``number`` = engine · ports + port."""
-        return self.port_lines[number]
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,7 +97,7 @@ def _most_values(image: Image, micro_batches: int | None = None) -> IntArray:
     layout = image.layout
     count = layout.micro_batches if micro_batches is None else micro_batches
     if layout.config.sparse:
-        return np.diff(image.lines(0).view("<i8")[: count + 1])
+        return np.diff(image.port_lines[0].view("<i8")[: count + 1])
     if image.starts is None:
         return np.full(count, BANKS * layout.features)
     most = np.zeros(count, np.int64)  # every value has a 1 in some line

@@ -20,7 +20,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.image import Image
-from p4sgd.host.image.entries import directories_of
+from p4sgd.host.image.entries import directories_of, lists_of
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
@@ -48,11 +48,10 @@ def _source(image: Image, form: FeatureFormat) -> Source:
     if image.shard.directory:
         return directories_of(image)
     layout = image.layout
-    memories = [image.lines(number) for number in range(layout.config.labels_memory)]
     if not layout.config.sparse:
-        return Lines(tuple(memories), form, layout.unit_lanes)  # as the emulator has them
-    starts, keys, values = memories[0].view("<i8"), memories[1].view("<u4"), memories[2]
-    return Entries(starts, keys, values, form, layout.unit_lanes, (layout.config.engines, layout.model_bytes // 4))
+        return Lines(image.port_lines, form, layout.unit_lanes)  # as the emulator has them
+    shape = layout.config.engines, layout.model_bytes // 4
+    return Entries(*lists_of(image), form, layout.unit_lanes, shape)
 
 
 def quantised_activations(

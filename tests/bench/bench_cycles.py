@@ -39,7 +39,7 @@ from p4sgd.sim.emulator import EmulatedDevice
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from support.random_image import RandomImage
+from support.random_image import random_image
 
 
 def layout_for(config: WorkerConfig, options: argparse.Namespace, batch: int) -> ImageLayout:
@@ -74,7 +74,7 @@ def run_all(device: Device, options: argparse.Namespace) -> tuple[Results, float
     cycles, seconds = 0, 0.0
     for batch in options.batch:
         layout = layout_for(device.workers[0].config, options, batch)
-        session.upload([RandomImage(layout, worker) for worker in range(options.workers)])
+        session.upload([random_image(layout, worker) for worker in range(options.workers)])
         counters, weights = [], []
         for mini_batches in options.mini_batches:
             session.configure(settings_for(layout, options, batch, mini_batches))

@@ -26,9 +26,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from support.mpi import run_as_ranks
-from support.random_image import RandomImage
+from support.random_image import random_image
 
 from p4sgd.host.devices.session import Session
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.distributed import Communicator, open_communicator
 from p4sgd.host.distributed.overlap import MergedSums, MessageTimes
 from p4sgd.host.losses import get_loss
@@ -64,7 +65,7 @@ class Delayed:
         return SimpleNamespace(wait=wait, done=started.done)
 
 
-def train(ranks: Communicator, image: RandomImage, merge: str, options: argparse.Namespace) -> tuple[Any, ...]:
+def train(ranks: Communicator, image: WorkerImage, merge: str, options: argparse.Namespace) -> tuple[Any, ...]:
     """Seconds of the second epoch, what is known about messages, and the weights after it."""
     sums, config = MergedSums(Delayed(ranks, options), merge, ahead=options.stale), image.layout.config
     remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, as a rank; rank 0 prints."""
     ranks = open_communicator("mpi")
     config, samples = WorkerConfig.u280_deep(), options.batch * options.mini_batches
-    image = RandomImage(ImageLayout(config, options.features // ranks.size, samples, 8, 64), ranks.rank)
+    image = random_image(ImageLayout(config, options.features // ranks.size, samples, 8, 64), ranks.rank)
     merges = {"one message": str(options.batch // BANKS), "planned": "auto"}
     merges |= {f"{count} messages": str(-(-options.batch // BANKS // count)) for count in options.messages}
     found: dict[str, list[tuple[float, MessageTimes]]] = {name: [] for name in merges}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from support.jobs import configure, random_job, run_on, start
-from support.random_image import RandomImage
+from support.random_image import random_image
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
@@ -171,7 +171,7 @@ def begin_session(device, seed):
     loss = get_loss("logistic")
     session = Session(device)
     session.load_table(loss.table())
-    session.upload([RandomImage(layout, seed + worker) for worker in range(2)])
+    session.upload([random_image(layout, seed + worker) for worker in range(2)])
     features = FeatureFormat(4, 4, False)
     session.configure(
         RunSettings(features, layout.chunks, 2, 40, loss.label_mode, rate_mantissa=128, rate_exponent=16, workers=2)

@@ -3,15 +3,13 @@
 `columns.py` then chooses the columns, if data are sparse."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.device import WorkerName, names_of
 from p4sgd.host.devices.session import Session, of_job
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
@@ -119,22 +117,10 @@ def _time(cycles: float) -> str:
     return f"{microseconds:.3g} µs" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
 
-@dataclass(frozen=True)
-class _Blank:
-    """An image of zeros: `p4sgd.host.devices.worker_image.WorkerImage`."""
-
-    layout: ImageLayout
-    signed: bool = False
-    exempt: None = None
-    importances: ClassVar[None] = None
-    starts: ClassVar[None] = None
-
-    @property
-    def labels(self) -> npt.NDArray[np.int32]:
-        return np.zeros(self.layout.samples, np.int32)
-
-    def lines(self, number: int) -> npt.NDArray[np.uint8]:
-        return np.zeros(self.layout.lines_shape, np.uint8)
+def _blank(layout: ImageLayout) -> WorkerImage:
+    """An image of zeros."""
+    lines = tuple(np.zeros(layout.lines_shape, np.uint8) for _ in range(layout.config.labels_memory))
+    return WorkerImage(layout=layout, labels=np.zeros(layout.samples, np.int32), port_lines=lines)
 
 
 def _measure(
@@ -150,7 +136,7 @@ def _measure(
     form = FeatureFormat(options.stored, options.precision, signed=False)
     rate = choose_rate(smallest_rate(batch, form), batch, form)
     session = Session(device, communicator=ranks)
-    session.upload([_Blank(shard.layout(mini_batches * batch, options.stored)) for shard in own])
+    session.upload([_blank(shard.layout(mini_batches * batch, options.stored)) for shard in own])
     session.load_table(broadcast(ranks, loss.table()))
     session.configure(
         RunSettings(

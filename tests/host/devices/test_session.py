@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +15,7 @@ from p4sgd.host.aggregators.membership import NumberTakenError
 from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.device import NetworkSettings, WorkerName
 from p4sgd.host.devices.session import Session
+from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -28,26 +28,19 @@ CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=4, line_fifo_depth=16,
 CYCLES = registers.COUNTERS["CYCLES"].registers
 
 
-@dataclass
-class FakeImage:
-    layout: ImageLayout
-    labels: np.ndarray
-    q: np.ndarray
-    exempt: tuple[int, int, int] | None = None
-    importances: np.ndarray | None = None
-
-    @property
-    def starts(self):
-        return self.layout.pack_directories(self.q)[1] if self.layout.directory else None
-
-    def lines(self, number):
-        return self.layout.memories(self.q)[number]
-
-
-def image(rng, features, samples=48, stored=3, config=CONFIG, *, directory=False):
+def image(rng, features, samples=48, stored=3, config=CONFIG, *, directory=False, change=lambda q: None):
+    """An image of random features, which ``change`` may change."""
     layout = ImageLayout(config, features, samples, stored, unit=8, directory=directory)
-    labels = rng.integers(-5, 5, layout.micro_batches * 8).astype(np.int32)
-    return FakeImage(layout, labels, rng.integers(0, 1 << stored, (samples, features)))
+    q = rng.integers(0, 1 << stored, (samples, features))
+    change(q)
+    lines, starts = layout.pack_directories(q) if directory else (layout.memories(q), None)
+    labels = rng.integers(-5, 5, layout.samples).astype(np.int32)
+    return WorkerImage(layout=layout, labels=labels, port_lines=tuple(lines), starts=starts)
+
+
+def sparse(rng, density):
+    """Most features become 0."""
+    return lambda q: np.multiply(q, rng.random(q.shape) < density, out=q)
 
 
 SETTINGS = RunSettings(
@@ -202,14 +195,13 @@ def test_opening_by_name():
 def test_images_begin_at_pages_and_weights_follow_them(device):
     """That all is where it should be is known by weights: in tests/test_matrix.py."""
     rng = np.random.default_rng(2)
-    images = [image(rng, 19, directory=True), image(rng, 8)]  # which may differ
-    images[0].q[rng.random(images[0].q.shape) < 0.8] = 0
+    images = [image(rng, 19, directory=True, change=sparse(rng, 0.2)), image(rng, 8)]  # which may differ
     session = Session(device)
     session.upload(images)
     for worker, each in zip(device.workers, images, strict=True):
         for engine, port in itertools.product(range(CONFIG.engines), range(CONFIG.ports)):
             begin, model = map(worker.pair, (registers.lines_address(engine, port), registers.model_address(engine)))
-            content = each.lines(engine * CONFIG.ports + port).reshape(-1)
+            content = each.port_lines[engine * CONFIG.ports + port].reshape(-1)
             assert begin % 4096 == model % 4096 == 0
             assert begin + content.size <= model < begin + content.size + 2 * 4096
             assert np.array_equal(worker.banks[engine * CONFIG.ports + port][begin:][: content.size], content)
@@ -233,18 +225,26 @@ def test_the_longest_micro_batch_fits_the_line_fifo(ports, stored):
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     rng = np.random.default_rng(seed)
-    packed = image(rng, 200, stored=stored, config=dataclasses.replace(CONFIG, ports=ports, chunks=16), directory=True)
-    packed.q *= rng.random(packed.q.shape) < 0.05
-    listed = listed_chunks(packed.layout, packed.q)
+    config, found = dataclasses.replace(CONFIG, ports=ports, chunks=16), []
+
+    def change(q):
+        sparse(rng, 0.05)(q)
+        found.append(q)
+
+    packed = image(rng, 200, stored=stored, config=config, directory=True, change=change)
+    listed = listed_chunks(packed.layout, *found)
     check_line_fifo(packed, 8, max(sum(lines for _, lines in each) for engine in listed for each in engine))
 
 
 @pytest.mark.parametrize(("values", "lines"), [((31, 31, 31, 0), 16), ((31, 31, 63, 0), 17), ((63, 63, 63, 63), 24)])
 def test_a_micro_batch_that_just_fits_the_line_fifo(values, lines):
     """Engine 0 has four chunks, the last of which always has a line, and two directories."""
-    packed = image(np.random.default_rng(2), 8 * 8, stored=6, directory=True)
-    packed.q[:] = 0
-    packed.q[8] = np.repeat(values, 16)
+
+    def change(q):
+        q[:] = 0
+        q[8] = np.repeat(values, 16)
+
+    packed = image(np.random.default_rng(2), 8 * 8, stored=6, directory=True, change=change)
     check_line_fifo(packed, 16, lines)
 
 

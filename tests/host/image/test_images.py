@@ -121,7 +121,7 @@ def test_arrays_are_pages_in_the_words_of_safetensors(image):
     assert list(fields) == [*lists, "labels", "offset", "scale", "units", *["starts"] * image.shard.directory]
     assert all((data + field["data_offsets"][0]) % 4096 == 0 for field in fields.values())
     for number, name in enumerate(lists):
-        assert arrays[name].tobytes() == image.lines(number).tobytes()
+        assert arrays[name].tobytes() == image.port_lines[number].tobytes()
 
 
 def test_damage_is_seen(image):

@@ -6,7 +6,7 @@ import random
 import pytest
 from support.bench import default_seed
 from support.jobs import random_job
-from support.random_image import RandomImage
+from support.random_image import random_image
 from support.xrt import CLOSED_EARLY, TINY, Machine, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -66,7 +66,7 @@ def train(cluster, timeout_s=60):
         session = Session(device)
         samples = 8 * JOB.settings.micro_batches * JOB.settings.mini_batches
         layout = ImageLayout(TINY, 2 * TINY.lanes, samples, JOB.settings.features.stored, JOB.settings.unit)
-        session.upload([RandomImage(layout, seed) for seed in range(2)])
+        session.upload([random_image(layout, seed) for seed in range(2)])
         session.load_table(JOB.table)
         session.configure(JOB.settings)
         session.run(ModelSource.ZERO, timeout_s=timeout_s)
