@@ -21,16 +21,16 @@ __all__ = ["JOB", "MAC_BITS", "OUTCOME", "STATE", "Admission", "SlotOp", "admitt
 
 MAC_BITS = 48
 
+_SHARD_BITS = (MAX_WORKERS - 1).bit_length()
+
 
 class SlotOp(enum.Enum, shape=unsigned(2)):
     """An operation on a slot."""
 
-    LOOK = 0
-    """Show its state, change nothing."""
+    LOOK = 0  # show its state, change nothing
     PARTIAL = 1
     ACK = 2
-    RESET = 3
-    """Make it fresh, in the round of the item."""
+    RESET = 3  # make it fresh, in the round of the item
 
 
 JOB = data.StructLayout(
@@ -50,51 +50,35 @@ def own_item(config: AggregatorConfig) -> data.StructLayout:
 
 
 def admitted(config: AggregatorConfig) -> data.StructLayout:
-    """A frame after all checks but those against its slot's state.
-
-    ``arrived``
-        There is a frame.
-    ``ours``, ``probe``, ``drop``
-        It is a PARTIAL or ACK of a job served here; it is a PROBE; the reason why it is neither.
-    ``has_job``, ``place``, ``job``
-        There is a job with its number; its place; its settings.
-    ``verdict``
-        Which checks failed, as in :data:`p4sgd.hw.spec.packet.VERDICT`.
-    ``member``
-        The worker noted for its shard.
-    ``port``, ``packet``
-        The port that it came in through, and its fields.
-    """
+    """A frame after all checks but those against its slot's state."""
     return data.StructLayout(
         {
-            "arrived": 1,
+            "arrived": 1,  # there is a frame
+            # It is a PARTIAL or ACK of a job served here; it is a PROBE; the reason why it is neither.
             "ours": 1,
             "probe": 1,
             "drop": DropReason,
+            # There is a job with its number; its place, and its settings.
             "has_job": 1,
             "place": config.job_bits,
             "job": JOB,
-            "verdict": len(VERDICT),
-            "member": member(config),
-            "port": config.port_bits,
+            "verdict": len(VERDICT),  # which checks failed, as in :data:`p4sgd.hw.spec.packet.VERDICT`
+            "member": member(config),  # the worker noted for its shard
+            "port": config.port_bits,  # that it came in through
             "packet": PACKET,
         }
     )
 
 
 def slot_item(config: AggregatorConfig) -> data.StructLayout:
-    """Input of the slots, one item in every cycle.
-
-    ``address`` is the slot number, with the job's place above it; ``round`` and ``shard`` are the packet's, ``workers``
-    the job's.
-    """
+    """Input of the slots, one item in every cycle."""
     return data.StructLayout(
         {
             "kind": SlotOp,
-            "address": config.job_bits + config.slot_bits,
+            "address": config.job_bits + config.slot_bits,  # the slot number, with the job's place above it
             "round": ROUND_BITS,
-            "shard": (MAX_WORKERS - 1).bit_length(),
-            "workers": MAX_WORKERS.bit_length(),
+            "shard": _SHARD_BITS,
+            "workers": MAX_WORKERS.bit_length(),  # of the job
         }
     )
 
@@ -104,25 +88,19 @@ STATE = data.StructLayout({"round": ROUND_BITS, "aggregated": MAX_WORKERS, "ackn
 
 OUTCOME = data.StructLayout(
     {
-        "begins": 1,
-        "joins": 1,
-        "acknowledges": 1,
+        "begins": 1,  # its values become the sums of a new round
+        "joins": 1,  # its values are added
+        "acknowledges": 1,  # its shard has the sums
+        # The answer, to all workers or else to its sender.
         "full": 1,
         "clear": 1,
         "to_all": 1,
+        # The reasons for dropping it.
         "stale": 1,
         "duplicate": 1,
     }
 )
-"""Effect of a PARTIAL or ACK on its slot, and its answer.
-
-``begins``: its values become the sums of a new round; ``joins``: they are added; ``acknowledges``: its shard has the
-sums. ``full`` or ``clear`` is the answer, with ``to_all`` to all workers, else to its sender. ``stale`` and
-``duplicate`` are the reasons for dropping it.
-"""
-
-
-_SHARD_BITS = (MAX_WORKERS - 1).bit_length()
+"""Effect of a PARTIAL or ACK on its slot, and its answer."""
 
 
 class Admission(Component):
@@ -167,8 +145,7 @@ class Admission(Component):
         # Stage 0: comparisons that need only the bits on the bus.
         m.submodules.check = check = FrameCheck()
         heading = parse(self.rx.payload.beat.data)
-        for_here = Signal(reset_less=True)
-        for_all = Signal(reset_less=True)
+        for_here, for_all = (Signal(name=name, reset_less=True) for name in ("for_here", "for_all"))
         hits = Signal(config.jobs, reset_less=True)
         port = Signal(config.port_bits, reset_less=True)
         m.d.comb += [
@@ -211,11 +188,8 @@ class Admission(Component):
         ]
         own_turn = ~check.received
         m.d.comb += self.own.ready.eq(own_turn)
-        frame_kind = Mux(
-            packet.type == PacketType.PARTIAL,
-            SlotOp.PARTIAL,
-            Mux(packet.type == PacketType.ACK, SlotOp.ACK, SlotOp.LOOK),
-        )
+        ack_kind = Mux(packet.type == PacketType.ACK, SlotOp.ACK, SlotOp.LOOK)
+        frame_kind = Mux(packet.type == PacketType.PARTIAL, SlotOp.PARTIAL, ack_kind)
         own_kind = Mux(self.own.valid, self.own.payload.kind, SlotOp.LOOK)
         m.d.sync += [
             self.item.kind.eq(Mux(own_turn, own_kind, frame_kind)),

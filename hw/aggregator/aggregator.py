@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.aggregator.admission import JOB, Admission
+from p4sgd.hw.aggregator.admission import Admission
 from p4sgd.hw.aggregator.answers import Answers
 from p4sgd.hw.aggregator.slot_manager import SlotManager
 from p4sgd.hw.aggregator.slots import SlotTable, SumTable
@@ -31,9 +31,7 @@ class Aggregator(Component):
     The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
     leaves `LATENCY` cycles after its packet came, if ``tx`` has taken those before it. Jobs share nothing but this
     pipeline: each has its own slots, and a packet reaches them only if its number, shard, MAC address and port are
-    those of a worker of the job.
-
-    The host can read ``build_id`` back, to tell builds apart.
+    those of a worker of the job. The host can read ``build_id`` back, to tell builds apart.
     """
 
     LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY
@@ -95,14 +93,11 @@ class Aggregator(Component):
         config = self._config
         m.d.comb += registers.show(identity(config, self._build_id))
         for place, job in enumerate(admission.jobs):
-            settings = {
-                "serving": keeper.serving[place],
-                "number": getattr(registers, f"job{place}_number"),
-                "workers": getattr(registers, f"job{place}_workers"),
-                "group_mac": registers.wide(f"job{place}_group_mac"),
-                "ports": getattr(registers, f"job{place}_ports"),
-            }
-            m.d.comb += [job[name].eq(settings[name]) for name in JOB.members]
+            number, workers, ports = (
+                getattr(registers, f"job{place}_{name}") for name in ("number", "workers", "ports")
+            )
+            m.d.comb += [job.serving.eq(keeper.serving[place]), job.number.eq(number), job.workers.eq(workers)]
+            m.d.comb += [job.group_mac.eq(registers.wide(f"job{place}_group_mac")), job.ports.eq(ports)]
 
         def address(slot: Value, place: Value) -> Value:
             return Cat(slot, place[: config.job_bits])

@@ -24,9 +24,8 @@ _RECENT = 5
 class ReadModifyWrite(Component):
     """A memory that is read and written back in a pipeline: one word a cycle, each as all items before have left it.
 
-    Reading and writing back take longer than a cycle, and the next item may have the same word. So a word that was read
-    less than six cycles before is not taken from the memory but from the pipeline (forwarding). That is why ``made``
-    must be given for every word that is read, changed or not::
+    A word that was read less than six cycles before is not taken from the memory but from the pipeline (forwarding), so
+    ``made`` must be given for every word that is read, changed or not::
 
         address ──▶ memory ──▶ register ──▶ before ──▶ old ──▶ (outside) ──▶ made ─▶ memory
            0                      2           3         4                    4         5

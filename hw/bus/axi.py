@@ -23,7 +23,6 @@ __all__ = [
     "Axi4Signature",
     "Axi4Slice",
     "FrameBeat",
-    "tagged_beat",
 ]
 
 
@@ -48,10 +47,9 @@ RESPONSE_OKAY = 0b00
 
 
 class Axi4Signature(wiring.Signature):
-    """A memory port, seen from the master, with what sequential bursts need of AXI4.
+    """A memory port, seen from the master, with what sequential bursts need of AXI4, and a single ID.
 
-    There is a single ID, so transactions of a channel stay in order. Data are ``data_bits`` wide, a power of two from 8
-    to 1024; the channels for reading or for writing may be left out.
+    Data are ``data_bits`` wide, a power of two from 8 to 1024; the channels to read or to write may be left out.
     """
 
     def __init__(self, *, data_bits: int, read: bool = True, write: bool = True) -> None:
@@ -119,16 +117,8 @@ FrameBeat = data.StructLayout(
         "last": unsigned(1),
     }
 )
-"""One beat of a frame: AXI4-Stream's TDATA, TKEEP and TLAST.
-
-Byte i of the beat is ``data[8i:8i+8]``; it is part of the frame if ``keep[i]`` is set. ``last`` marks the last beat of
-a frame. Byte 0 is the first on the wire. The frame check sequence is not included.
-"""
-
-
-def tagged_beat(tag_bits: int) -> data.StructLayout:
-    """Layout of a beat with a tag, which is the same in all beats of a frame; no tag if it has 0 bits."""
-    return data.StructLayout({"beat": FrameBeat} | ({"tag": tag_bits} if tag_bits else {}))
+"""One beat of a frame, without check sequence: AXI4-Stream's TDATA, TKEEP and TLAST. Byte i, ``data[8i:8i+8]``, is
+part of the frame if ``keep[i]`` is set; byte 0 is the first on the wire."""
 
 
 class Axi4Slice(Component):

@@ -19,7 +19,7 @@ COUNTER_BITS = 48
 
 
 class EventCounters(Component):
-    """Event counters, ``count`` of them, that can be read as a snapshot."""
+    """``count`` counters of events, read as a snapshot."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -110,10 +110,7 @@ class RegisterFile(Component):
         return Cat(getattr(self, f"{name}_low"), getattr(self, f"{name}_high"))
 
     def connect(self, m: Module, part: Any) -> None:
-        """Connect the ports of a component, or the fields of a view, that have the name of a member or of a pair.
-
-        Thus a component owns registers: it names a port as the register's field, and nothing else is to be wired.
-        """
+        """Connect ports of a component, or fields of a view, that have the name of a member or pair: it owns these."""
         members = part.signature.members if isinstance(part, wiring.Component) else part.shape().members
         for name in members:
             if name in self.signature.members:
@@ -209,14 +206,7 @@ class RegisterFile(Component):
         return m
 
     def _field(
-        self,
-        m: Module,
-        name: str,
-        field: Field,
-        written: ValueLike,
-        got_read: ValueLike,
-        data: Signal,
-        strobes: Signal,
+        self, m: Module, name: str, field: Field, written: ValueLike, got_read: ValueLike, data: Signal, strobes: Signal
     ) -> ValueLike:
         """Build one field; returns the value that a read shows."""
         port: Signal = getattr(self, name)

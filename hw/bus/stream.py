@@ -40,11 +40,10 @@ def connect_stream(m: Module, source: Any, sink: Any) -> None:
 
 
 class RegisterSlice(Component):
-    """Register slice: delays a stream by a cycle and drives all its signals from registers.
+    """Register slice: delays a stream by a cycle and drives all its signals, ready too, from registers.
 
-    Both directions are cut, payload and valid as well as ready: no output depends on an input of the same cycle. An
-    input passes a multiplexer or the logic of an enable, no more, before its register. So the wires between two slices
-    may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
+    An input passes a multiplexer or the logic of an enable, no more, before its register. So the wires between two
+    slices may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -78,13 +77,10 @@ class RegisterSlice(Component):
 
 
 class RegisteredValidFIFO(Component):
-    """A small FIFO in LUTs whose ``o.valid`` is a register.
+    """A small FIFO in LUTs whose ``o.valid`` is a register, so that items can be taken from several in the same cycle.
 
-    Logic that waits for several such FIFOs can therefore test all their valids, and take an item from each, in the same
-    cycle. An item can be read in the cycle after it was written.
-
-    It holds up to ``depth`` items of ``width`` bits, a power of two. The source must not send more: there is no
-    back-pressure.
+    An item can be read in the cycle after it was written. There are up to ``depth``, a power of two, of ``width`` bits;
+    the source must not send more: there is no back-pressure.
     """
 
     def __init__(self, width: int, depth: int) -> None:

@@ -42,9 +42,6 @@ class ReadPort(wiring.Signature):
 _LOW = 17
 """Bits of a weight that the first of two DSP48E2 multiplies. The cascade to the second shifts by 17 (UG579)."""
 
-_KEEP_ALL = 1 << SHRINK.fraction
-"""The factor 1, as a `_RETAINED`."""
-
 _RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
 """Format of the factor 1 − shrink that a weight is multiplied by, up to 1."""
 
@@ -118,7 +115,7 @@ class Update(Component):
             low_factor = Signal(signed(_RETAINED.width + 1), name=f"low_factor_{lane}", reset_less=True)
             high_factor = Signal.like(low_factor, name=f"high_factor_{lane}", reset_less=True)
             m.d.sync += [  # low_factor is valid with the registers of stage 5
-                low_factor.eq(Mux(final[4] & ~(exempt[4] & here), retained, _KEEP_ALL)),
+                low_factor.eq(Mux(final[4] & ~(exempt[4] & here), retained, _RETAINED.one)),
                 high_factor.eq(low_factor),
             ]
             own_distance = Mux(exempt[8] & here, 0, distance)

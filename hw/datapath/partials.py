@@ -123,10 +123,8 @@ class PartialSum(Component):
         ]
         # A sum that fits the width of an activation is compared with the limits. Of one that does not, the sign says
         # which limit it takes. So the comparisons are no wider than an activation.
-        above = Signal(name=f"above_{bank}", reset_less=True)
-        below = Signal(name=f"below_{bank}", reset_less=True)
-        fits = Signal(name=f"fits_{bank}", reset_less=True)
-        negative = Signal(name=f"negative_{bank}", reset_less=True)
+        flags = ("above", "below", "fits", "negative")
+        above, below, fits, negative = (Signal(name=f"{name}_{bank}", reset_less=True) for name in flags)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
         narrow = shifted[: ACTIVATION.width].as_signed()
         m.d.sync += [

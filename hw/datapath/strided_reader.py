@@ -34,33 +34,19 @@ class StridedReader(Component):
     boundary cuts it. A burst is requested only while fewer than ``outstanding`` are under way, and only when the FIFO
     has room for the longest burst of the run, so the ``r`` channel never waits.
 
-    A request takes 2 cycles, to plan and to issue it, or 1 for groups of a single beat that are not adjacent. So
-    requests keep up with a beat a cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a
-    group. Beats pass the FIFO in 2 cycles.
-
-    While memory answers a request, no more beats come than those under way ask for, which are few if groups are short.
-    Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes and by the number of reads that memory takes at a
-    time (``tests/bench/bench_memory.py``)::
+    A request takes 2 cycles, or 1 for groups of a single beat that are not adjacent, so requests keep up with a beat a
+    cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a group. Beats pass the FIFO in 2
+    cycles. Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes, by latency and by the number of reads that
+    memory takes at a time (``tests/bench/bench_memory.py``)::
 
                         16 reads            64 reads           128 reads
         200 ns     0.31  0.62  1.00    1.00  1.00  1.00    1.00  1.00  1.00
         300 ns     0.21  0.42  0.81    0.84  1.00  1.00    1.00  1.00  1.00
         400 ns     0.16  0.31  0.62    0.63  1.00  1.00    1.00  1.00  1.00
 
-    If a board turns out to take fewer, images can store each plane of 8 chunks in a row, for bursts of 8 beats or more;
-    the FIFO would have to put them back into the order of chunks.
-
-    Parameters
-    ----------
-    data_bits
-        Width of the bus.
-    fifo_beats
-        Depth of the FIFO, a power of two: beats that may be under way.
-    burst_limit
-        Maximum number of beats of a burst, a power of two. At least 8, the longest group; at most half the FIFO, so
-        that one burst arrives while the next is requested.
-    outstanding
-        Maximum number of bursts under way, at least 4. A memory may take fewer; requests then wait.
+    ``fifo_beats`` beats may be under way, a power of two: the depth of the FIFO. ``burst_limit``, a power of two, is at
+    least 8, the longest group, and at most half the FIFO, so that one burst arrives while the next is requested.
+    ``outstanding`` bursts may be under way, at least 4; a memory may take fewer.
     """
 
     def __init__(
@@ -148,10 +134,7 @@ class StridedReader(Component):
         reads = Signal(range(self._outstanding + 1), init=self._outstanding)
         may_ask = Signal()
         ended = self.memory.r.valid & self.memory.r.payload.last
-        m.d.sync += [
-            reads.eq(reads - requested + ended),
-            may_ask.eq(reads >= Mux(requested, 3, 2)),
-        ]
+        m.d.sync += [reads.eq(reads - requested + ended), may_ask.eq(reads >= Mux(requested, 3, 2))]
 
         m.d.comb += [
             self.memory.ar.payload.addr.eq(Cat(Signal(size, name="zero"), address, high)),

@@ -32,12 +32,9 @@ _Rounds = tuple[Signal, Signal, Signal]
 class _Slots:
     """State of the slots, one bit for each slot. A slot without any of these bits may carry the next AllReduce."""
 
-    waits_for_full: Signal
-    """PARTIAL is sent until FULL comes."""
-    waits_for_clear: Signal
-    """ACK is sent until CLEAR comes."""
-    has_sums: Signal
-    """Sums have come and wait for their turn."""
+    waits_for_full: Signal  # PARTIAL is sent until FULL comes
+    waits_for_clear: Signal  # ACK is sent until CLEAR comes
+    has_sums: Signal  # sums have come and wait for their turn
 
 
 class Endpoint(Component):

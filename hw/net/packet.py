@@ -1,8 +1,7 @@
 """The packet as Amaranth values, and the check that a frame is one.
 
-Fields of `FIELDS` are big-endian and counted in network order (first byte first, most significant bit of a byte first).
-The bus is little-endian: byte i of the frame is bits 8i to 8i+7. The functions here only route bits between the two
-orders; they cost no logic.
+Fields of `FIELDS` are big-endian and counted in network order; the bus is little-endian: byte i of the frame is bits 8i
+to 8i+7. The functions here route bits between the two orders.
 """
 
 from collections.abc import Iterable
@@ -67,11 +66,7 @@ def parse(frame: Value) -> data.View:
 
 
 def build(m: Module, **fields: object) -> Value:
-    """The frame with these fields of `PACKET`: 512 bits for `FrameBeat.data`, combinational.
-
-    ``ethertype``, ``version`` and ``reserved`` are filled in, fields not named are 0. A name that is no field is a
-    KeyError.
-    """
+    """The frame, as `FrameBeat.data`, with these fields of `PACKET`; others are as the format says, or 0."""
     packet: Any = Signal(PACKET)
     for name, value in ({"ethertype": ETHERTYPE, "version": VERSION} | fields).items():
         if name not in PACKET.members:
@@ -104,11 +99,8 @@ class FrameCheck(wiring.Component):
         beat = self.frames.payload
         packet = parse(beat.data)
         inside = Signal()  # the next beat continues a frame
-        ends = Signal()
-        full = Signal()
-        right_type = Signal()
-        right_version = Signal()
-        right_rest = Signal()
+        names = ("ends", "full", "right_type", "right_version", "right_rest")
+        ends, full, right_type, right_version, right_rest = (Signal(name=name) for name in names)
         any_version = (packet.type == PacketType.PROBE) | (packet.type == PacketType.ECHO)
         m.d.comb += [
             self.frames.ready.eq(1),

@@ -23,17 +23,13 @@ ECHO = data.StructLayout({"version": 4, "source": 48, "round": ROUND_BITS, "aggr
 def in_last_lap(slot: Value, next_slot: Value) -> Value:
     """Whether a slot was last used in the round before that of the next partial, which goes to ``next_slot``.
 
-    Slots are used in turn, so those below ``next_slot`` are a round further than the others. That is why no slot needs
-    a round number of its own.
+    Slots are used in turn, so those below are a round further than the others, and none needs a number of its own.
     """
     return slot >= next_slot
 
 
 class Reception(Component):
-    """A filter for received frames, which passes each FULL and CLEAR that its slot waits for.
-
-    It takes one frame a cycle and is always ready.
-    """
+    """A filter for received frames, one a cycle, which passes each FULL and CLEAR that its slot waits for."""
 
     LATENCY = 2
 

@@ -23,12 +23,11 @@ def lookahead(
     forget: ValueLike = 0,
     init: int = 0,
 ) -> Value:
-    """The bit of the vector ``bits`` that a pointer selects, as it was one cycle ago.
+    """The bit of the vector ``bits`` that a pointer selects, as it was one cycle ago, and ``init`` after reset.
 
     Whether the pointer ``moves`` from ``here`` to ``after`` is known late in a cycle, too late to select a bit of a
-    wide vector as well. So the bits at both go to registers, and the choice between the two is made a cycle later. With
-    ``only`` 0 there is no next place, and its bit counts as 0. ``forget`` is a pulse: the bit is 0 in the next cycle.
-    ``init`` is the bit after reset.
+    wide vector as well. So the bits at both go to registers, and the choice is made a cycle later. With ``only`` 0 the
+    next bit counts as 0. ``forget`` is a pulse: the bit is 0 in the next cycle.
     """
     moved = Signal(name=f"{name}_moved")
     bit_here = Signal(name=f"{name}_here", init=init)
@@ -54,12 +53,11 @@ _ENTRY = data.StructLayout({"sent_at": TIME_BITS, "resends": RESENDS_BITS, "is_p
 
 
 class ResendTimer(Component):
-    """A resend timer for all slots, which scans one slot after the other.
+    """A resend timer that scans one slot after the other; its memory holds when each sent its last packet, how often.
 
-    One comparator serves all slots: the memory holds when each slot's last packet was sent and how often. The scan
-    spends 5 cycles on a slot that waits and 1 on any other, so a resend is offered at most 5 · slots cycles after it is
-    due. An offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in giving up
-    as well.
+    The scan spends 5 cycles on a slot that waits and 1 on any other, so a resend is offered at most 5 · slots cycles
+    after it is due. An offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in
+    giving up as well.
     """
 
     def __init__(self, config: WorkerConfig) -> None:

@@ -2,17 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import (
-    Cat,
-    ClockDomain,
-    ClockSignal,
-    DomainRenamer,
-    Module,
-    Mux,
-    ResetSignal,
-    Signal,
-    signed,
-)
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -230,9 +220,23 @@ class Engine(Component):
         lacks_weights = forward.place.first_plane & ~forward.permit_chunk
         m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy & ~forward.passes))
 
-        self._connect_memory(m, readers, storer)
+        for port, reader in zip((self.memory, *self.extra_memory), readers, strict=True):
+            for channel in ("ar", "r"):
+                wiring.connect(m, getattr(reader.memory, channel), wiring.flipped(getattr(port, channel)))
+        for channel in ("aw", "w", "b"):
+            wiring.connect(m, getattr(storer.memory, channel), wiring.flipped(getattr(self.memory, channel)))
         loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
-        self._feed(m, readers, forward, loader, loading, aborting)
+        # What is read passes to the forward pass or, while loading, to the loader; while aborting it is discarded.
+        all_valid = Cat(reader.data.valid for reader in readers).all()
+        m.d.comb += [
+            forward.lines.payload.eq(Cat(reader.data.payload for reader in readers)),
+            forward.lines.valid.eq(all_valid & ~loading & ~aborting),
+            loader.beats.payload.eq(readers[0].data.payload),
+            loader.beats.valid.eq(readers[0].data.valid & loading),
+        ]
+        for reader in readers:
+            taken = Mux(loading, loader.beats.ready, forward.lines.ready & all_valid)
+            m.d.comb += reader.data.ready.eq(taken | aborting)
         self._plan(m, readers, settings, groups, commands, lines_address, model_address)
 
         # The loader writes the model, zeros too. The forward pass and the storer share its read port.
@@ -312,35 +316,6 @@ class Engine(Component):
             self.state.events.update_ends.eq(model.wrote_last),
         ]
         return m
-
-    def _connect_memory(self, m: Module, readers: list[StridedReader], storer: ModelStorer) -> None:
-        """Connect the readers to the read channels of their ports, and the storer to the write channels of port 0."""
-        for port, reader in zip((self.memory, *self.extra_memory), readers, strict=True):
-            for channel in ("ar", "r"):
-                wiring.connect(m, getattr(reader.memory, channel), wiring.flipped(getattr(port, channel)))
-        for channel in ("aw", "w", "b"):
-            wiring.connect(m, getattr(storer.memory, channel), wiring.flipped(getattr(self.memory, channel)))
-
-    @staticmethod
-    def _feed(
-        m: Module,
-        readers: list[StridedReader],
-        forward: DotProduct,
-        loader: ModelLoader,
-        loading: Signal,
-        aborting: Signal,
-    ) -> None:
-        """Pass data read to the forward pass or, while loading, to the loader; discard them while aborting."""
-        all_valid = Cat(reader.data.valid for reader in readers).all()
-        m.d.comb += [
-            forward.lines.payload.eq(Cat(reader.data.payload for reader in readers)),
-            forward.lines.valid.eq(all_valid & ~loading & ~aborting),
-            loader.beats.payload.eq(readers[0].data.payload),
-            loader.beats.valid.eq(readers[0].data.valid & loading),
-        ]
-        for reader in readers:
-            taken = Mux(loading, loader.beats.ready, forward.lines.ready & all_valid)
-            m.d.comb += reader.data.ready.eq(taken | aborting)
 
     def _plan(
         self,

@@ -13,17 +13,13 @@ from p4sgd.hw.worker.engine import COMMANDS
 __all__ = ["END_CYCLES", "Phase", "RunSizes", "Sequencer"]
 
 
-_MICRO_BITS = 16
-_MINI_BITS = 32
-_CHUNK_BITS = 17
-_PLANE_BITS = 4
+_MICRO_BITS, _MINI_BITS, _CHUNK_BITS, _PLANE_BITS = 16, 32, 17, 4
 
 
 class RunSizes(wiring.Component):
     """Multiplies the dimensions of a run, a bit of a factor each cycle, and checks that the worker has room for it.
 
-    This happens once a run, so it is not worth a multiplier. ``done`` comes at most 42 cycles after ``start``; results
-    are stable until the next start.
+    ``done`` comes at most 42 cycles after ``start``; results are stable until the next start.
     """
 
     start: In(1)  # pulse: begin

@@ -283,10 +283,7 @@ def engine_verilog(config: WorkerConfig) -> str:
 
 
 def worker_verilog(config: WorkerConfig, *, build_id: int = 0) -> tuple[str, str]:
-    """Verilog of a worker as two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`.
-
-    Elaborating the engine once instead of once for every instance saves minutes at the size of a board.
-    """
+    """Verilog of a worker as two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`, which is elaborated once."""
     engine = Engine(config)
     worker = Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE))
     return to_verilog(worker, WORKER), to_verilog(engine, ENGINE)

@@ -81,13 +81,9 @@ def test_the_table_has_these_states():
     assert rows == [(re.search(r"\d", defines)[0], f"{count:,}") for defines, count in STATES.items()]
 
 
-LARGEST = [states for states, count in STATES.items() if count > 50_000]
-"""Those of `STATES` that the search and its compiler need most time for, longer than for all others together."""
-
-
 @pytest.mark.parametrize(
     ("defines", "count"),
-    [pytest.param(*each, marks=[pytest.mark.slow] if each[0] in LARGEST else []) for each in STATES.items()],
+    [pytest.param(*each, marks=[pytest.mark.slow] if each[1] > 50_000 else []) for each in STATES.items()],
 )
 def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
     said = explore(tmp_path, defines.split(), "-a", optimization="-O1" if count > 50_000 else "-O0")
@@ -109,10 +105,8 @@ def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, workers, ope
     assert states(said) == every_order.search(workers, operations)
 
 
-WRONG_SUM = ["-E"]
-"""Assertions alone."""
-STUCK = ["-a", "-A"]
-"""All but assertions."""
+WRONG_SUM, STUCK = ["-E"], ["-a", "-A"]
+"""How spin is to look: for assertions alone, or for all but them."""
 
 
 FAULTS = {
