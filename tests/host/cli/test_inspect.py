@@ -66,16 +66,22 @@ def test_the_largest_coefficients_by_name(named):
     assert rows(run("inspect", named, "--top", 0).stdout).get("feature") is None
 
 
-def test_classes_and_numbers_of_features(tmp_path):
+def test_classes_and_kinds_of_features(tmp_path):
+    """Numbered features, --positive, and names that are hashed."""
     (tmp_path / "x.svm").write_text("".join(f"{row % 3} 0:{row % 3} 2:{row % 2}\n" for row in range(48)))
+    (tmp_path / "x.vw").write_text("".join(f"{1 if row % 2 else -1} |n word{row % 2}\n" for row in range(32)))
     model = tmp_path / "model"
     run("train", tmp_path / "x.svm", "--positive", 2, "--epochs", 3, "--out", model, "--quiet")
     done = run("inspect", model)
     found = rows(done.stdout)
-    assert found["classes"] == "other, 2"
+    assert (found["classes"], done.stderr) == ("other, 2", "")
     assert found["features"].startswith("3, numbered from 0; ")
     assert "feature 0" in done.stdout
-    assert done.stderr == ""
+    run("train", tmp_path / "x.vw", "--hash-bits", 5, "--epochs", 3, "--out", model, "--overwrite", "--quiet")
+    assert "hashed to 2^5 columns" in rows(run("inspect", model).stdout)["features"]
+    document = json.loads(run("inspect", model, "--json").stdout)
+    assert document["hash_bits"] == 5
+    assert all(each["feature"].startswith("column ") for each in document["coefficients"])
 
 
 @pytest.mark.parametrize(("loss", "name", "value"), [("huber", "epsilon", "5"), ("quantile", "quantile", "0.25")])
@@ -86,21 +92,8 @@ def test_parameters_of_a_loss(tmp_path, loss, name, value):
     assert {"epsilon", "quantile"} & set(found) == {name}
 
 
-def test_names_of_hashed_features(tmp_path):
-    (tmp_path / "x.vw").write_text("".join(f"{1 if row % 2 else -1} |n word{row % 2}\n" for row in range(32)))
-    model = tmp_path / "model"
-    run("train", tmp_path / "x.vw", "--hash-bits", 5, "--epochs", 3, "--out", model, "--quiet")
-    assert "hashed to 2^5 columns" in rows(run("inspect", model).stdout)["features"]
-    document = json.loads(run("inspect", model, "--json").stdout)
-    assert document["hash_bits"] == 5
-    assert all(each["feature"].startswith("column ") for each in document["coefficients"])
-
-
 def test_a_model_without_facts_of_its_training(named, tmp_path):
     save_model(dataclasses.replace(load_model(named), training={}), tmp_path / "bare")
     assert set(rows(run("inspect", tmp_path / "bare", "--top", 0).stdout)) >= {"loss", "features", "precision"}
     save_model(dataclasses.replace(load_model(named), training={"epoch": 1}), tmp_path / "damaged")
     assert "damaged: a damaged model file" in run("inspect", tmp_path / "damaged", status=2).stderr
-    run("train", "breast_cancer", "--epochs", 1, "--checkpoint", tmp_path / "checkpoint", "--quiet")
-    done = run("inspect", tmp_path / "checkpoint", status=2)
-    assert "checkpoint: not a model file of p4sgd: p4sgd train --out writes one" in done.stderr

@@ -16,9 +16,7 @@ STAGES_OF_WORKER = {stage: [] for stage in STAGES} | {"forward": FORWARD, "netwo
 
 
 def test_lanes():
-    assert lanes([]) == []
-    assert lanes(FORWARD) == [FORWARD]
-    assert lanes(NETWORK) == [[NETWORK[0], NETWORK[2]], [NETWORK[1]]]
+    assert (lanes([]), lanes(FORWARD), lanes(NETWORK)) == ([], [FORWARD], [[NETWORK[0], NETWORK[2]], [NETWORK[1]]])
 
 
 def test_events(tmp_path):
@@ -32,16 +30,8 @@ def test_events(tmp_path):
     assert len(complete) == 2 * (len(FORWARD) + len(NETWORK))
     network = [e for e in complete if threads[e["tid"]] == ("worker 1", "network 2")]
     assert network == [
-        {
-            "ph": "X",
-            "name": "micro-batch 1",
-            "cat": "network",
-            "pid": 2,
-            "tid": network[0]["tid"],
-            "ts": 0.096,
-            "dur": 0.12,
-            "args": {"micro_batch": 1, "mini_batch": 0, "cycles": 30},
-        }
+        {"ph": "X", "name": "micro-batch 1", "cat": "network", "pid": 2, "tid": network[0]["tid"], "ts": 0.096}
+        | {"dur": 0.12, "args": {"micro_batch": 1, "mini_batch": 0, "cycles": 30}}
     ]
     for thread in threads:
         for earlier, later in itertools.pairwise(e for e in complete if e["tid"] == thread):
