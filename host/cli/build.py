@@ -111,8 +111,7 @@ def _show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], c
 def vitis(name: str | None, board: str | None, out: Path, aggregator: bool, output: Output, **how: Any) -> None:
     """Write the folder from which Vitis builds the xclbin of a board.
 
-    It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README. DIR is
-    written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
+    It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README.
     """
     if aggregator and name is not None:
         raise UserError("--config is for workers, not for --aggregator: name the board with --board instead")
@@ -131,8 +130,7 @@ def selftest(name: str, board: str | None, out: Path, output: Output, **how: Any
 
     The xclbin has the memory ports of the configuration's worker, at the same memories and on the same dies, and the
     MACs of all cages. `p4sgd doctor --self-test` loads it, and says how fast and how right they are. It is much smaller
-    than a worker, so build it first. DIR is written whole or not at all. An earlier output is replaced; a folder with
-    other files in it is refused.
+    than a worker, so build it first.
     """
     board = _board_of(name, board, _SHELLS)
     commands = ["make check", "make", "p4sgd doctor --self-test {xclbin}"]
@@ -151,8 +149,7 @@ def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Outp
     """Write the folder from which Vivado alone builds a bitstream.
 
     There is no shell on the board: a project connects the worker to PCI Express, HBM and a MAC. Further scripts
-    implement the worker and an engine on their own, for reports of size and timing. There are a Makefile and a README,
-    too. DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
+    implement the worker and an engine on their own, for reports of size and timing.
     """
     board = _board_of(name, board, _PINS)
     with output.working(f"making the project for {board}"):
@@ -203,7 +200,6 @@ def demo(name: str, out: Path, output: Output) -> None:
 
     heartbeat sends the number of seconds over the card's serial port (USB, 115200 baud). It is built by Vivado alone
     and replaces the card's shell until it is started again.
-    DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     with output.working(f"making the demonstration {name}"):
         from p4sgd.build.fpga import heartbeat

@@ -34,7 +34,6 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
 
     With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
     and, for configurations of boards, a floor plan for Vivado.
-    DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     with output.working(f"making Verilog for {name}"):
         from p4sgd.build.generate import verilog
@@ -77,7 +76,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
     The delays of the longest paths are estimated without placement: use them to compare paths, not to predict a clock.
     The loads of nets are counted, and the registers that resets reach.
-    Takes some minutes for u280. DIR is written whole or not at all.
+    Takes some minutes for u280.
     """
     with output.working(f"synthesising {name}"):
         from p4sgd.build.estimate.resources import measure

@@ -122,7 +122,12 @@ def output(*, json: bool = True, quiet: bool = True, file: bool = True) -> Calla
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 """Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
 
-folder = path("--out", "DIR", "Folder to write.", required=True)
+folder = path(
+    "--out",
+    "DIR",
+    "Folder to write, whole or not at all; an earlier output is replaced, a folder with other files is refused.",
+    required=True,
+)
 """Adds ``--out`` for commands that write a folder."""
 
 build_id = click.option(

@@ -56,7 +56,6 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
     """Write the P4 program of a switch.
 
     For BMv2 it is compiled too if p4c-bm2-ss is there, on the path or where the environment variable P4SGD_P4C says.
-    DIR is written whole or not at all. An earlier output is replaced; a folder with other files in it is refused.
     """
     with output.working(f"making the program for {target}"):
         from p4sgd.build.generate import switch_program as switch

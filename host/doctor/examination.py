@@ -1,6 +1,6 @@
 """The examination of a cluster: all checks in order, with those of identities and settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from p4sgd.host.aggregators.controller import Controller
@@ -36,18 +36,20 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
     chosen here.
     """
     names = names_of(device, len(device.workers))
-    known = _examine_present(device, network or device.network_settings or NetworkSettings(), names)
-    findings = [
-        each if each.worker is None else replace(each, worker=names[each.worker].number) for each in known.findings
-    ]
+    findings: list[Finding] = []
+    for found in _stages(device, network or device.network_settings or NetworkSettings(), names):
+        findings += [each if each.worker is None else replace(each, worker=names[each.worker].number) for each in found]
+        if any(each.result is Result.FAILED for each in found):
+            break
+    complete = any(each.check == "allreduce" for each in findings)
     late = Problem("it is not there yet; training begins without it and takes it in when it comes", "", Result.LATE)
     for name in device.absent:
         findings += judge(name.number, "worker", _address_of(name), late)
-    return replace(known, findings=tuple(findings))
+    return Examination(tuple(findings), complete)
 
 
-def _examine_present(device: Device, network: NetworkSettings, names: Sequence[WorkerName]) -> Examination:
-    """Examine the workers that are there; the findings have their shards."""
+def _stages(device: Device, network: NetworkSettings, names: Sequence[WorkerName]) -> Iterator[list[Finding]]:
+    """Findings about the workers that are there, by shard: of checks that depend on those before."""
     network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = device.aggregator
     if aggregator is not None and not aggregator.counters().keys() >= NEEDED_COUNTERS:
@@ -57,25 +59,18 @@ def _examine_present(device: Device, network: NetworkSettings, names: Sequence[W
         if readings := board.sensors:  # no value is a failure
             measured = {name: "unknown" if value is None else value for name, value in readings.items()}
             findings += judge(worker, "board", measured)
-    findings += examine_ethernet(device)
-    if not (known := Examination(tuple(findings), complete=False)).healthy:
-        return known
+    yield findings + examine_ethernet(device)
     session = Session(device, network)
     self_test = SelfTest(device, session)
-    findings += _examine_identities([client_of(worker) for worker in device.workers], names, network)
-    if not (known := Examination(tuple(findings), complete=False)).healthy:
-        return known
+    yield _examine_identities([client_of(worker) for worker in device.workers], names, network)
     links, patience = _examine_links(device, session, self_test, aggregator)
-    findings += links
-    if not (known := Examination(tuple(findings), complete=False)).healthy:
-        return known
+    yield links
     if network.resend_cycles < patience:  # so that every resend means a loss
         session = Session(device, _with_first_wait(network, patience))
         self_test = SelfTest(device, session)
     limit = session.limit
     packets: Evidence = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
-    findings += [*judge(None, "packets", packets), *examine_allreduce(session, self_test, aggregator)]
-    return Examination(tuple(findings), complete=True)
+    yield [*judge(None, "packets", packets), *examine_allreduce(session, self_test, aggregator)]
 
 
 def _with_first_wait(network: NetworkSettings, resend_cycles: int) -> NetworkSettings:
