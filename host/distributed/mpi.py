@@ -48,28 +48,17 @@ class MpiCommunicator:
 
     def __init__(self) -> None:
         self._ranks = MPI.COMM_WORLD
+        self.rank, self.size = self._ranks.rank, self._ranks.size
+        self.interrupted = False
         # A second communicator: a rank may fail while others are inside a collective call of the first one.
         self._failures = MPI.COMM_WORLD.Dup()
-        self._interrupted = False
         # Keeps the buffers into which MPI writes, even if nobody waits for them.
         self._under_way: list[_Request[Any]] = []
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 
-    @property
-    def rank(self) -> int:
-        return self._ranks.rank
-
-    @property
-    def size(self) -> int:
-        return self._ranks.size
-
-    @property
-    def interrupted(self) -> bool:
-        return self._interrupted
-
     def all_gather(self, value: T) -> list[T]:
-        parts: list[tuple[bool, T]] = self._ranks.allgather((self._interrupted, value))
+        parts: list[tuple[bool, T]] = self._ranks.allgather((self.interrupted, value))
         self._end_if(any(interrupted for interrupted, _ in parts))
         return [part for _, part in parts]
 
@@ -97,7 +86,7 @@ class MpiCommunicator:
         return _Request(self._ranks.Ibcast(buffer, owner), lambda: buffer, self._under_way)
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        own = np.append(values, -float(self._interrupted))
+        own = np.append(values, -float(self.interrupted))
         least = np.empty_like(own)
         self._ranks.Allreduce(own, least, MPI.MIN)
         self._end_if(bool(least[-1]))
@@ -106,7 +95,7 @@ class MpiCommunicator:
     def all_to_all(self, blocks: Sequence[ByteArray], sizes: IntArray | None = None) -> list[ByteArray]:
         sent = np.array([block.size for block in blocks], np.int64)
         if sizes is None:
-            ours = np.stack((sent, np.full_like(sent, self._interrupted)), axis=1)
+            ours = np.stack((sent, np.full_like(sent, self.interrupted)), axis=1)
             theirs = np.empty_like(ours)
             self._ranks.Alltoall(ours, theirs)
             self._end_if(bool(theirs[:, 1].any()))
@@ -135,7 +124,7 @@ class MpiCommunicator:
 
     def _flagged(self, values: IntArray) -> IntArray:
         """Values to add up with the flag of an interruption, which travels with them: one call, not two."""
-        return np.append(values, np.int64(self._interrupted))
+        return np.append(values, np.int64(self.interrupted))
 
     def _unflagged(self, total: IntArray, shape: tuple[int, ...]) -> IntArray:
         self._end_if(bool(total[-1]))
@@ -143,11 +132,11 @@ class MpiCommunicator:
         return result
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
+        self.interrupted = True
 
     def _end_if(self, interrupted: bool) -> None:
         if interrupted:
-            self._interrupted = False
+            self.interrupted = False
             for each in self._under_way:  # which all ranks have started, and MPI complains if nobody waits for them
                 each.request.Wait()
             raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.estimators.glm import GLM, all_or_nothing
+from p4sgd.host.estimators.glm import GLM
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.class_weights import BALANCED
@@ -100,7 +100,6 @@ class GLMClassifier(ClassifierMixin, GLM):
         """See the class."""
         return np.atleast_1d(self.model_.intercept)
 
-    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
@@ -114,15 +113,15 @@ class GLMClassifier(ClassifierMixin, GLM):
         sample_weight : array-like of shape (n_samples,), default=None
             How much each sample counts, at least 0. The hardware has steps of 1/65,536 of the largest.
         """
-        warm = self.warm_start and hasattr(self, "model_")
-        X, y = self._checked(X, y, reset=not warm)
-        if not warm:
-            self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
-        if y.ndim == 2:
-            return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
-        return self._fit(self._labelled(X, y, sample_weight))
+        with self._all_or_nothing():
+            warm = self.warm_start and hasattr(self, "model_")
+            X, y = self._checked(X, y, reset=not warm)
+            if not warm:
+                self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
+            if y.ndim == 2:
+                return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
+            return self._fit(self._labelled(X, y, sample_weight))
 
-    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
@@ -142,22 +141,25 @@ class GLMClassifier(ClassifierMixin, GLM):
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
-        first = not hasattr(self, "classes_")
-        X, y = self._checked(X, y, reset=first)
-        if first and classes is None:
-            raise ValueError("classes must be given in the first call of partial_fit")
-        if classes is not None:
-            known = _classes(classes)
-            if first:
-                self.classes_ = known
-            elif not np.array_equal(known, self.classes_):
-                raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
-        if y.ndim == 2:
-            raise ValueError("partial_fit takes one label a sample: fit takes several")
-        data = self._labelled(X, y, sample_weight)
-        numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
-        coding = LabelCoding(Task.CLASSIFICATION, tuple(numbers.astype(np.float64).tolist()), names=data.label_names)
-        return self._partial_fit(data, coding)
+        with self._all_or_nothing():
+            first = not hasattr(self, "classes_")
+            X, y = self._checked(X, y, reset=first)
+            if first and classes is None:
+                raise ValueError("classes must be given in the first call of partial_fit")
+            if classes is not None:
+                known = _classes(classes)
+                if first:
+                    self.classes_ = known
+                elif not np.array_equal(known, self.classes_):
+                    raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
+            if y.ndim == 2:
+                raise ValueError("partial_fit takes one label a sample: fit takes several")
+            data = self._labelled(X, y, sample_weight)
+            numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
+            coding = LabelCoding(
+                Task.CLASSIFICATION, tuple(numbers.astype(np.float64).tolist()), names=data.label_names
+            )
+            return self._partial_fit(data, coding)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         X, y = self._validated(X, y, reset=reset, multi_output=True)

@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,52 +31,28 @@ from p4sgd.host.training.start import Start
 
 _NO_Y = "no_validation"  # for `validate_data`
 
-_Own = TypeVar("_Own", bound="GLM")
-_Parameters = ParamSpec("_Parameters")
 
+class _Shown(Events):
+    """Warnings of a run as those of Python; and if ``verbose`` its remarks and its epochs after ``before``, printed."""
 
-def all_or_nothing(
-    fit: Callable[Concatenate[_Own, _Parameters], _Own],
-) -> Callable[Concatenate[_Own, _Parameters], _Own]:
-    """Let an estimator's method that raises before there is a new model leave all as it was, so that the old model
-    goes on predicting what it did."""
-
-    @functools.wraps(fit)
-    def whole(self: _Own, /, *arguments: _Parameters.args, **parameters: _Parameters.kwargs) -> _Own:
-        before = self.__dict__.copy()
-        try:
-            return fit(self, *arguments, **parameters)
-        except BaseException:
-            if self.__dict__.get("model_") is before.get("model_"):
-                self.__dict__ = before
-            raise
-
-    return whole
-
-
-class _Warnings(Events):
-    """Warnings of a run as those of Python; ``before`` epochs were done in earlier runs."""
-
-    def __init__(self, before: int) -> None:
+    def __init__(self, before: int, *, verbose: bool) -> None:
         self._before = before
-
-    def warning(self, text: str) -> None:
-        warnings.warn(text, stacklevel=2)
-
-
-class _Printed(_Warnings):
-    """Epochs and remarks, printed."""
+        self._verbose = verbose
 
     def row(self, row: int, names: Sequence[str]) -> None:
-        print(f"{row + 1} of {len(names)}: {names[row]}", flush=True)
+        self.remark(f"{row + 1} of {len(names)}: {names[row]}")
 
     def epoch(self, record: EpochRecord) -> None:
         if record.epoch > self._before:
             metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
-            print(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]), flush=True)
+            self.remark(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]))
 
     def remark(self, text: str) -> None:
-        print(text, flush=True)
+        if self._verbose:
+            print(text, flush=True)
+
+    def warning(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
 
 
 class GLM(BaseEstimator):
@@ -103,6 +78,17 @@ class GLM(BaseEstimator):
         tags.input_tags.allow_nan = self.missing != "error"
         tags.input_tags.sparse = not tags.input_tags.allow_nan
         return tags
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If it raises before there is a new model, leave all as it was: the old model goes on predicting."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            if self.__dict__.get("model_") is before.get("model_"):
+                self.__dict__ = before
+            raise
 
     def _options(self, **others: Any) -> TrainingOptions:
         """The options of a run; `ValueError` if a parameter has the wrong type, or a value that is not allowed."""
@@ -135,7 +121,7 @@ class GLM(BaseEstimator):
             start=start,
         )
         with value_errors(), _compilations_told() if self.verbose else contextlib.nullcontext():
-            result = TrainingRun(request).execute((_Printed if self.verbose else _Warnings)(before))
+            result = TrainingRun(request).execute(_Shown(before, verbose=bool(self.verbose)))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too

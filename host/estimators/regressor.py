@@ -9,7 +9,7 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_is_fitted
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.estimators.glm import GLM, all_or_nothing
+from p4sgd.host.estimators.glm import GLM
 from p4sgd.host.estimators.parameters import takes_options, value_errors
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.log_link import LogLink
@@ -90,7 +90,6 @@ class GLMRegressor(RegressorMixin, GLM):
         ]
         return float(np.mean(each))
 
-    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
@@ -103,16 +102,18 @@ class GLMRegressor(RegressorMixin, GLM):
         sample_weight : array-like of shape (n_samples,), default=None
             As in `GLMClassifier.fit`.
         """
-        return self._fit(self._checked(X, y, sample_weight, reset=not (self.warm_start and hasattr(self, "model_"))))
+        with self._all_or_nothing():
+            anew = not (self.warm_start and hasattr(self, "model_"))
+            return self._fit(self._checked(X, y, sample_weight, reset=anew))
 
-    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
         The first call fixes the scaling of features and targets, by its samples; for all else see
         `GLMClassifier.partial_fit`.
         """
-        return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
+        with self._all_or_nothing():
+            return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
         X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -99,10 +99,7 @@ class SortedRows:
     first: int = 0
     on_read: Callable[[int], None] = lambda done: None
 
-    @property
-    def communicator(self) -> Communicator:
-        """A single process."""
-        return SINGLE_PROCESS
+    communicator: ClassVar[Communicator] = SINGLE_PROCESS
 
     def feature_blocks(self) -> Iterator[Features]:
         """The features of the samples of each bucket."""

@@ -557,7 +557,7 @@ def test_ctrl_c_keeps_the_best_model_and_ends_what_is_around(monkeypatch):
         if record.epoch == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(estimators.glm._Printed, "epoch", stop)
+    monkeypatch.setattr(estimators.glm._Shown, "epoch", stop)
     classifier = GLMClassifier(epochs=5, verbose=1)
     with pytest.raises(KeyboardInterrupt):
         classifier.fit(X, y)

@@ -48,13 +48,16 @@ def test_a_plan_writes_nothing_and_its_execution_does():
     assert load_model(Path("model")).weights.tolist() == result.model.weights.tolist()
 
 
-def test_a_checkpoint_fixes_all_options_but_epochs_and_workers():
-    TrainingRun(TrainingRequest(data="iris:1", options={"epochs": 2, "batch": 24}, checkpoint=Path("c"))).execute()
+def test_a_checkpoint_fixes_data_and_options_but_those_that_change_nothing():
+    Path("data.csv").write_text("".join(f"{index % 2},{index},{index * index % 7}\n" for index in range(64)))
+    reading = {"label_column": "1", "header": False}
+    begun = TrainingRequest(data="data.csv", reading=reading, samples=40, options={"batch": 24}, checkpoint=Path("c"))
+    TrainingRun(dataclasses.replace(begun, options={"epochs": 2, "batch": 24})).execute()
     plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
     assert set(plan.fixed) == declarations().keys() - options_with(Fact.RESUMABLE)
     assert set(plan.fixed.values()) == {"c"}
-    assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "iris:1")
-    assert plan.checkpoint.path == Path("c")
+    assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "data.csv")
+    assert (plan.request.reading, plan.data.samples, plan.checkpoint.path) == (reading, 40, Path("c"))
     assert len(plan.execute().history) == 3
     with pytest.raises(UserError, match=r"^c: .*--batch 24, not with --batch 32"):
         TrainingRun(TrainingRequest(resume=Path("c"), options={"batch": 32}))
@@ -208,14 +211,11 @@ def test_ranks_compare_folders_whatever_their_names():
     for name, seed in (("made", 0), ("other", 1)):
         make_folder(open_source("breast_cancer"), TrainingOptions(workers=2, seed=seed), PRESETS["tiny"](), Path(name))
     shutil.copytree("made", "copy")
-    request = TrainingRequest(data="made", options={"epochs": 2, "workers": 2})
-    one = TrainingRun(request).execute().model.weights.tolist()
 
     def run(ranks, *names):
-        return TrainingRun(dataclasses.replace(request, data=names[ranks.rank]), ranks).execute()
+        TrainingRun(TrainingRequest(data=names[ranks.rank], options={"epochs": 1, "workers": 2}), ranks).execute()
 
-    for result in run_ranks(2, lambda ranks: run(ranks, "made", "copy")):
-        assert result.model.weights.tolist() == one
+    run_ranks(2, lambda ranks: run(ranks, "made", "copy"))
     for names in (("made", "other"), ("breast_cancer", "made")):
         with pytest.raises(UserError, match=r"^DATA: .*rank 1 has .*rank 0 has "):
             run_ranks(2, lambda ranks, names=names: run(ranks, *names))
@@ -231,19 +231,3 @@ def test_names_of_options_are_those_of_the_command_line():
     found = {param.name: "/".join([*param.opts, *param.secondary_opts]) for param in context.command.params}
     for name in plain | reading:
         assert flag(name) == found[name]
-
-
-def test_a_resumed_run_reads_its_data_as_they_were_read():
-    rows = "".join(f"{index % 2},{index},{index * index % 7}\n" for index in range(64))
-    Path("data.csv").write_text(rows)
-    request = TrainingRequest(
-        data="data.csv",
-        reading={"label_column": "1", "header": False},
-        samples=40,
-        options={"epochs": 1},
-        checkpoint=Path("c"),
-    )
-    TrainingRun(request).execute()
-    plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 2}))
-    assert (plan.request.reading, plan.data.samples) == (request.reading, 40)
-    assert plan.execute().history[-1].epoch == 2

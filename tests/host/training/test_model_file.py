@@ -87,23 +87,19 @@ def test_sparse_rows_are_never_dense():
 
 
 @pytest.mark.parametrize("features", [2, 7])
-def test_another_number_of_features(features):
-    trained = model()
-    dense, labels = rows(features)
+def test_other_features(features):
+    """Sparse data may have another number of them; dense data must have the same, with the same names if any."""
+    trained = model(space={"names": ("a", "b", "c", "d")})
+    (dense, labels), (same, _) = rows(features), rows()
     shared = min(features, 4)
     expected = dense[:, :shared] @ trained.coefficients[:shared] + 0.25
     assert trained.decision_function(Dataset(scipy.sparse.csr_matrix(dense), labels, "s")) == pytest.approx(expected)
     with pytest.raises(UserError, match=f"d .*{features} features, .* 4"):
         trained.decision_function(Dataset(dense, labels, "d"))
-
-
-def test_other_features_of_the_same_number():
-    trained = model(space={"names": ("a", "b", "c", "d")})
-    dense, labels = rows()
     for names in ((), ("a", "b", "c", "d")):
-        assert trained.decision_function(Dataset(dense, labels, "rows", feature_names=names)).shape == (20,)
+        assert trained.decision_function(Dataset(same, labels, "rows", feature_names=names)).shape == (20,)
     with pytest.raises(UserError, match=r"rows: .*features .*order"):
-        trained.decision_function(Dataset(dense, labels, "rows", feature_names=("b", "a", "c", "d")))
+        trained.decision_function(Dataset(same, labels, "rows", feature_names=("b", "a", "c", "d")))
 
 
 WHITENED = {f"whitening_{name}": np.zeros(4) for name in ("matrix", "exponent", "centre")}
