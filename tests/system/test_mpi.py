@@ -178,7 +178,7 @@ def test_what_does_not_go_together_is_refused(data):
     ("words", "message"),
     [
         (["--config", "small"], "a single sparse worker, of which every process has some"),
-        (["--device", "rtl"], "leave that or --device rtl out"),
+        (["--device", "rtl"], "leave --device rtl out, or take --parallel model"),
         (["--images", "images"], "leave --images out"),
     ],
 )
