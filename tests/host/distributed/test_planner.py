@@ -18,38 +18,26 @@ def all_lengths(count):
         yield [stop - start for start, stop in pairwise(edges)]
 
 
-def simulated(passes, lengths):
-    """When the passes end: what the processor and the channel do, one thing after another."""
-    forward, backward, sizes = (iter(each) for each in (passes.forward, passes.backward, passes.sizes))
-    now = channel = 0
-    there = []
-    for length in lengths:
-        now += sum(next(forward) for _ in range(length)) + passes.start_s
-        channel = max(channel, now) + passes.cost(sum(next(sizes) for _ in range(length)))
-        there.append(channel + passes.latency_s)
-    for length, arrival in zip(lengths, there, strict=True):
-        now = max(now, arrival) + passes.take_s + sum(next(backward) for _ in range(length))
-    return now
+def simulated(passes, lengths, mini_batches=1):
+    """When the passes of each mini-batch end: what the processor and the channel do, one thing after another.
 
-
-def simulated_period(passes, lengths):
-    """The same if forward passes are one mini-batch ahead: time from one mini-batch to the next, after many of them."""
+    With ``ahead`` forward passes are one mini-batch ahead of the backward passes.
+    """
     now = channel = 0
-    ends = []
-    begun = deque()
-    for _ in range(240):
+    begun, ends = deque(), []
+    for _ in range(mini_batches):
         forward, sizes, there = iter(passes.forward), iter(passes.sizes), []
         for length in lengths:
             now += sum(next(forward) for _ in range(length)) + passes.start_s
             channel = max(channel, now) + passes.cost(sum(next(sizes) for _ in range(length)))
             there.append(channel + passes.latency_s)
         begun.append(there)
-        if len(begun) > 1:
+        if len(begun) > passes.ahead:
             backward = iter(passes.backward)
             for length, arrival in zip(lengths, begun.popleft(), strict=True):
                 now = max(now, arrival) + passes.take_s + sum(next(backward) for _ in range(length))
             ends.append(now)
-    return (ends[-1] - ends[-121]) / 120
+    return ends
 
 
 def draw_passes(rng):
@@ -69,7 +57,7 @@ def draw_passes(rng):
 def test_no_other_messages_end_the_passes_earlier(rng):
     """And of those that end as early none are fewer."""
     passes = draw_passes(rng)
-    ends = {tuple(lengths): simulated(passes, lengths) for lengths in all_lengths(len(passes.forward))}
+    ends = {tuple(lengths): simulated(passes, lengths)[0] for lengths in all_lengths(len(passes.forward))}
     assert all(passes.end(lengths) == end for lengths, end in ends.items())
     best = passes.best()
     fewest = min(len(lengths) for lengths, end in ends.items() if end == min(ends.values()))
@@ -82,7 +70,8 @@ def test_periods_are_those_of_many_mini_batches(rng):
     count = len(passes.forward)
     choices = list(all_lengths(count))
     for lengths in rng.sample(choices, min(len(choices), 3)):
-        assert passes.end(lengths) == pytest.approx(simulated_period(passes, lengths))
+        ends = simulated(passes, lengths, 240)
+        assert passes.end(lengths) == pytest.approx((ends[-1] - ends[-121]) / 120)
     equal = [cut(count, length) for length in range(1, count + 1)]
     assert passes.best() == min(equal, key=lambda lengths: (passes.end(lengths), len(lengths)))
 
