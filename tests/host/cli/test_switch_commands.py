@@ -171,14 +171,13 @@ def test_a_job_of_another_cluster_file(lab, between):
 def test_a_job_that_follows_another_in_its_place(lab, between):
     """The same slots of it are under way, but have not been for long."""
 
-    def follow():
+    def begin(number):
         lab.control.end(0)
-        lab.begin(number=2)
-        lab.send(PacketType.PARTIAL, 5, 1, 0, number=2)
+        lab.begin(number=number)
+        lab.send(PacketType.PARTIAL, 5, 1, 0, number=number)
 
-    lab.begin(number=1)
-    lab.send(PacketType.PARTIAL, 5, 1, 0)
-    between.do = follow
+    begin(1)
+    between.do = lambda: begin(2)
     (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
     assert (job["job"], job["under_way"], job["stuck"]) == (2, 1, [])
 

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from support import command_line
 from support.command_line import commands
 from support.tensor_file import read
@@ -81,7 +80,7 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     few = run(path, *sizes, "--workers", 2, "--unit", 64, "--config", "tiny", "--epochs", 1, "--lr", 1).stderr
     assert re.search(r"all dense +at most 128 +too many columns", few)
     assert "columns" not in run(path, *sizes, "--epochs", 1, "--lr", 1, "--quiet").stderr
-    assert "of which mpiexec -n N starts more than one" in run(path, "--parallel", "data").stderr
+    assert "mpiexec -n N" in run(path, "--parallel", "data").stderr
 
 
 def test_the_model_is_that_of_any_workers(tmp_path):
@@ -102,12 +101,10 @@ def test_the_model_is_that_of_any_workers(tmp_path):
 
 
 def test_table_of_epochs():
-    done = run("breast_cancer", "--test", "breast_cancer", "--epochs", 2)
-    lines = done.stdout.splitlines()
-    (heading,) = [line for line in lines if "test loss" in line and "epoch" in line]
-    for column in ("train loss", "train accuracy", "test loss", "test accuracy", "rate"):
-        assert column in heading
-    assert "validation" not in heading
+    lines = run("breast_cancer", "--test", "breast_cancer", "--epochs", 2).stdout.splitlines()
+    heading = next(line for line in lines if "test loss" in line)
+    titles = ["epoch", "train loss", "train accuracy", "test loss", "test accuracy", "rate", "samples/s"]
+    assert re.split(r" {2,}", heading.strip()) == titles
     assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == ["1", "2"]
     assert "best model: epoch" in lines[-2]
     assert re.search(r"without rounding: train loss .* train accuracy .* test accuracy", lines[-1])
@@ -121,18 +118,14 @@ def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, 
     monkeypatch.chdir(tmp_path)
     Path("sparse.libsvm").write_text("1 1:2 99:1\n-1 2:1\n" * 8)
     Path("wild.csv").write_text("height,weight,y\n9e9,9e9,0\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(300)))
-    done = run(data, "--epochs", 1)
-    assert re.search(rf"^features scaled with {kind}: .*{why}", done.stdout, re.MULTILINE)
-    assert bool(re.search(f"robust: .*{why}", done.stderr)) == (kind == "robust")
+    told = [run(data, "--epochs", 1), command_line.run("data", "prepare", data, "--out", "folder")]
+    told.append(run("folder", "--epochs", 1))
+    for done in told:
+        assert re.search(rf"^features scaled with {kind}: .*{why}", done.stdout, re.MULTILINE)
+        assert bool(re.search(f"robust: .*{why}", done.stderr)) == (kind == "robust")
     document = json.loads(run(data, "--epochs", 1, "--json").stdout)
     assert (document["scaling"], document["options"]["scaling"]) == (kind, "auto")
     assert why in document["scaling_reason"]
-    prepared = CliRunner().invoke(main, ["data", "prepare", data, "--out", "folder"])
-    assert prepared.stdout.splitlines()[0] in done.stdout.splitlines()
-    assert bool(re.search(f"robust: .*{why}", prepared.stderr)) == (kind == "robust")
-    folder = run("folder", "--epochs", 1)
-    assert prepared.stdout.splitlines()[0] in folder.stdout.splitlines()
-    assert bool(re.search(f"robust: .*{why}", folder.stderr)) == (kind == "robust")
 
 
 def test_quiet_leaves_out_all_but_results(tmp_path):

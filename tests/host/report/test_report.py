@@ -182,7 +182,7 @@ def test_coefficients_are_those_that_predict_whatever_their_names_are():
 def test_names_of_classes_that_are_markup_elsewhere_and_remarks():
     names = ["$x_1$ <b>", "y\x01" + "z" * 100]
     Path("data.csv").write_text("x,y\n" + "".join(f"{row},{names[row % 2]}\n" for row in range(40)))
-    done = train("data.csv", "--epochs", 2, "--lr", 1e-8)
+    done = train("data.csv", "--epochs", 2, "--lr", 1000)
     shown = Page("run.html")
     legend = legend_of(shown, "distribution of activations, train samples")
     classes = ["true class $x_1$ <b>", "true class y?" + "z" * 18 + "…"]
