@@ -264,21 +264,3 @@ def test_an_aggregator_with_all_ports(tmp_path, board, macs):
         assert mac in script
         assert "--build-id 0 --cable optics --out DIR" in script.splitlines()[0]
         assert "CONFIG.RX_EQ_MODE {LPM}" in script
-
-
-@pytest.mark.parametrize(("command", "options"), [("vitis", {"debug": True}), ("vivado", {"megahertz": 300})])
-def test_options_reach_the_folder(command, options, tmp_path, monkeypatch):
-    asked = {}
-
-    def build(name, out, **options):
-        asked.update(options)
-        raise ValueError("as far as here")
-
-    monkeypatch.setattr(f"p4sgd.build.fpga.{command}.build", build)
-    words = ["build", command, "--config", "u280", "--board", "u280", "--out", str(tmp_path / "out")]
-    more = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
-    assert "as far as here" in CliRunner().invoke(main, [*words, "--cable", "copper", "--build-id", "7", *more]).stderr
-    assert asked == {"board": "u280", "cable": "copper", "build_id": 7, **options}
-    CliRunner().invoke(main, words)
-    default = {"debug": False} if command == "vitis" else {"megahertz": 250}
-    assert asked == {"board": "u280", "cable": None, "build_id": 0, **default}

@@ -30,9 +30,22 @@ def test_a_worker_that_takes_all_memory_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("kernels_made_once")
-def test_the_clock_and_the_cable_are_those_asked_for(tmp_path):
-    words = ["--config", "tiny", "--board", "u280", "--megahertz", "300", "--cable", "copper", "--out", str(tmp_path)]
-    assert CliRunner().invoke(main, ["build", "vivado", *words]).exit_code == 0
+def test_clock_cable_and_build_id_are_those_asked_for(tmp_path):
+    words = [
+        "--config",
+        "tiny",
+        "--board",
+        "u280",
+        "--build-id",
+        "7",
+        "--megahertz",
+        "300",
+        "--cable",
+        "copper",
+        "--out",
+    ]
+    assert CliRunner().invoke(main, ["build", "vivado", *words, str(tmp_path)]).exit_code == 0
+    assert "#define P4SGD_BUILD_ID_RESET 0x00000007u" in (tmp_path / "p4sgd_registers.h").read_text()
     for name, port in (("engine", "clk"), ("worker", "ap_clk")):
         clock = f"create_clock -period 3.333 -name clock [get_ports {port}]"
         assert clock in (tmp_path / f"{name}_clock.xdc").read_text()

@@ -1,6 +1,5 @@
 """Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -8,12 +7,6 @@ from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import find_buses
 from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
 from support.vendor_checks.folder import Call, VendorFolder
-
-_CATTRIP = "hbm_cattrip"
-"""Output that must be driven, or the card switches itself off (UG1314)."""
-
-_CLOCK_PAIR = ("_clk_p", "_clk_n")
-"""Endings of the pins of a differential clock."""
 
 
 def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
@@ -36,7 +29,6 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
             cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
     yield from _buses(script, calls, cells, set(kernels))
     yield from _nets(script, calls, cells)
-    yield from _pins(folder, script, calls)
 
 
 def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
@@ -108,27 +100,3 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
 def _last(words: str) -> str:
     """Name of the object in what a stand-in returned."""
     return words.split()[-1]
-
-
-def _pins(folder: VendorFolder, script: str, calls: list[Call]) -> Iterator[Problem]:
-    """Constraints name ports of the design, and every port that needs a pin has one."""
-    ports = {call.arguments[-1] for call in calls if call.command == "create_bd_port"}
-    clocks = {
-        call.arguments[-1]
-        for call in calls
-        if call.command == "create_bd_intf_port" and "diff_clock" in (call.option("vlnv") or "")
-    }
-    wanted = ports | {clock + end for clock in clocks for end in _CLOCK_PAIR}
-    placed = set()
-    for call in folder.runs["board.xdc"].calls:
-        if call.command == "get_ports":
-            if call.arguments[0] not in wanted:
-                yield Problem("board.xdc", f"the design has no port {call.arguments[0]}", call.line)
-        elif call.command == "set_property" and call.arguments[0] == "PACKAGE_PIN":
-            if not re.fullmatch(r"[A-Z]{1,2}\d{1,2}", call.arguments[1]):
-                yield Problem("board.xdc", f"{call.arguments[1]} is no pin", call.line)
-            placed.add(_last(call.arguments[2]))
-    for port in sorted(wanted - placed):
-        yield Problem("board.xdc", f"port {port} has no pin")
-    if _CATTRIP not in ports:
-        yield Problem(script, f"there is no {_CATTRIP}: the card would switch itself off")

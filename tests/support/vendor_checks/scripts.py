@@ -7,7 +7,7 @@ from functools import cached_property
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import BusKind, find_buses
-from p4sgd.build.fpga.vitis import JUDGE, PLACE
+from p4sgd.build.fpga.vitis import PLACE
 from p4sgd.build.fpga.vivado import FLOORPLAN
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
@@ -121,9 +121,6 @@ def _check_cells(folder: VendorFolder) -> Iterator[Problem]:
             kernel = _placed(folder)
             yield from _paths(_Design(folder.verilog[kernel], folder.kernels[kernel]), folder.runs[script].calls)
             yield from _units(folder, folder.runs[script].calls)
-    for script in (JUDGE, "project.tcl"):
-        if script in folder.runs:
-            yield from _judged(folder, script, folder.runs[script].calls)
     for name in sorted(unread):
         yield Problem(name, "is read by no script")
 
@@ -190,26 +187,6 @@ def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
                 is_there = design.has(names, is_pin=call.command == "get_pins")
             if not is_there:
                 yield Problem(call.file, f"the Verilog has no {path}", call.line)
-
-
-_JUDGED = re.compile(r"NAME =~ \*/(\w+)_1/inst(?:/([\w/]+))?")
-"""Filter for a kernel's cells whose clock crossings and methodology are judged."""
-
-
-def _judged(folder: VendorFolder, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
-    """Cells of every kernel on the board are judged, and are there."""
-    board = linked(folder, "link_hw.cfg").values() if "link_hw.cfg" in folder.files else folder.kernels
-    missing = set(board)
-    for call in calls:
-        if call.command != "get_cells" or not (match := _JUDGED.fullmatch(call.option("filter") or "")):
-            continue
-        kernel, path = match.groups()
-        missing.discard(kernel)
-        design = _Design(folder.verilog[kernel], folder.kernels[kernel]) if kernel in folder.kernels else None
-        if not design or (path and not design.has(path.split("/"), is_pin=False)):
-            yield Problem(script, f"judges {match[0].partition('/')[2]}, which is not there")
-    for kernel in sorted(missing):
-        yield Problem(script, f"judges nothing of {kernel}")
 
 
 def linked(folder: VendorFolder, file: str) -> dict[str, str]:
