@@ -24,11 +24,9 @@ from numba.core.runtime.nrt import rtsys
 
 from p4sgd.sim.cache import check_private
 
-_remark = functools.cache(logging.getLogger(__name__).info)
-"""Logs a text once."""
+_remark = functools.cache(logging.getLogger(__name__).info)  # logs a text once
 
-_purposes: dict[Any, str] = {}
-"""What compiled functions are, by function."""
+_purposes: dict[Any, str] = {}  # what compiled functions are, by function
 
 
 def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:

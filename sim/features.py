@@ -24,8 +24,7 @@ _SPARSE, _LEAST = 0.05, 1 << 12
 """Entries are faster than a byte for every feature if at most this fraction of the values is not 0, and a worker has at
 least so many features."""
 
-_SAMPLED = 1 << 22
-"""About as many values show whether data are sparse; and as many are decoded at a time."""
+_SAMPLED = 1 << 22  # about as many values show whether data are sparse; and as many are decoded at a time
 
 _shared: weakref.WeakValueDictionary[tuple[object, ...], Features] = weakref.WeakValueDictionary()
 

@@ -34,13 +34,10 @@ _FACTOR_HALF, _DELTA_HALF = (1 << _FACTOR_SHIFT) >> 1, (1 << _DELTA_SHIFT) >> 1
 class Features(ABC):
     """Features of some workers, all dense or all sparse."""
 
-    samples: int
-    """Number of samples, padding included."""
+    samples: int  # number of samples, padding included
     form: FeatureFormat
-    count: int
-    """Number of columns."""
-    origin: object = None
-    """The sources; see `p4sgd.sim.features.shared_features`."""
+    count: int  # number of columns
+    origin: object = None  # the sources; see `p4sgd.sim.features.shared_features`
 
     def part(self, samples: int) -> "Features":
         """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
@@ -63,10 +60,8 @@ class Features(ABC):
 class Targets:
     """Labels and loss of a run."""
 
-    labels: IntArray
-    """int64 (samples,)."""
-    importances: IntArray
-    """Weights of the samples, int64, as many, or none if the run is not ``weighted``."""
+    labels: IntArray  # int64 (samples,)
+    importances: IntArray  # weights of the samples, int64, as many, or none if the run is not ``weighted``
     table: LossTable
 
 
@@ -75,12 +70,9 @@ class Batches(NamedTuple):
 
     labels: IntArray
     importances: IntArray
-    table: tuple[Any, ...]
-    """Shift, slopes and intercepts of the loss table."""
-    mode: tuple[bool, bool, bool]
-    """How labels enter: `LabelMode`."""
-    mantissa: int
-    """Mantissa of the learning rate."""
+    table: tuple[Any, ...]  # shift, slopes and intercepts of the loss table
+    mode: tuple[bool, bool, bool]  # how labels enter: `LabelMode`
+    mantissa: int  # mantissa of the learning rate
     limits: IntArray
     clamped: npt.NDArray[np.bool_]
     saturated: npt.NDArray[np.bool_]
@@ -90,14 +82,10 @@ class Team(NamedTuple):
     """Threads that do mini-batches together, each with some of the units: they exchange sums, as workers do."""
 
     thread: int
-    arrivals: IntArray
-    """See `p4sgd.sim.parallel.barrier`."""
-    totals: IntArray
-    """int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one."""
-    sums: IntArray
-    """int64 (B,), of this thread."""
-    deltas: npt.NDArray[Any]
-    """int64 or float64 (B,), of this thread."""
+    arrivals: IntArray  # see `p4sgd.sim.parallel.barrier`
+    totals: IntArray  # int64 (2, threads, workers, B), shared by all: sums of a mini-batch, and of the next one
+    sums: IntArray  # int64 (B,), of this thread
+    deltas: npt.NDArray[Any]  # int64 or float64 (B,), of this thread
 
 
 class Model(ABC):

@@ -20,8 +20,7 @@ _PATIENCE = 300_000
 """After so many checks, some 300 µs, a waiting thread sleeps: another one must have lost its processor. Less patience
 would make a chain of sleeps, because a thread that sleeps for 50 µs or more lets the others wait as long."""
 
-_APART = 8
-"""Words of a cache line: what threads write is so far apart."""
+_APART = 8  # words of a cache line: what threads write is so far apart
 
 _types: Any = numba.types
 

@@ -56,8 +56,7 @@ of an engine may reach, which must leave all of them in the same cycle."""
 
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 
-_CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")
-"""Pins of cells and black boxes that take a clock."""
+_CLOCK = re.compile(r"C|W?CLK|CLK[AB]\w+CLK|(\w+_)?clk")  # pins of cells and black boxes that take a clock
 
 
 class Path(NamedTuple):
@@ -108,8 +107,7 @@ class Loads(NamedTuple):
     resettable: int  # number of cells with registers whose next state depends on a reset, at any pin
 
 
-_REGISTER = -1
-"""In place of a net: an arc begins or ends at a register."""
+_REGISTER = -1  # in place of a net: an arc begins or ends at a register
 
 
 class _Arc(NamedTuple):

@@ -14,8 +14,7 @@ from p4sgd.build.generate.boards import Board, HbmMap, map_memories
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
-_FIFO_DEPTH = 16
-"""Depth in beats of the FIFO in a stream: with it no ready signal has to cross dies within one cycle."""
+_FIFO_DEPTH = 16  # depth in beats of the FIFO in a stream: with it no ready signal has to cross dies within one cycle
 
 _EMULATED_WORKERS = 2
 """Workers in the emulator, if the board has the memory ports for them: the fewest whose sums need packets of others."""

@@ -83,8 +83,7 @@ def _pin(port: str, pin: str, attributes: Any) -> list[str]:
 
 FLOORPLAN, _OUT_OF_CONTEXT, _BLOCK_DESIGN = "floorplan.tcl", "out_of_context.tcl", "block_design.tcl"
 
-_PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)
-"""Files that scripts source."""
+_PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)  # files that scripts source
 
 _PROJECT = "p4sgd_board"
 

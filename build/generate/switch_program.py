@@ -42,8 +42,7 @@ HEADERS_COMMAND = "python -m p4sgd.build.generate.switch_program > hw/switch/p4s
 
 _JOB_SLOT_BITS = (MAX_JOBS - 1).bit_length()
 
-_ETHERNET_FIELDS = 3
-"""Number of fields of the Ethernet header: destination, source, EtherType."""
+_ETHERNET_FIELDS = 3  # number of fields of the Ethernet header: destination, source, EtherType
 
 
 def headers() -> str:

@@ -61,11 +61,9 @@ class Merge(Component):
 CABLE_CYCLES = 20
 """Latency from a worker to the aggregator or back, in cycles, including the MACs."""
 
-_JOBS = 2
-"""Jobs that the aggregator can serve at a time."""
+_JOBS = 2  # jobs that the aggregator can serve at a time
 
-_PAUSES = 5000
-"""Instance number of the first worker's `Pause`; smaller ones belong to memories and links."""
+_PAUSES = 5000  # instance number of the first worker's `Pause`; smaller ones belong to memories and links
 
 
 class Cluster(Component):
@@ -175,8 +173,7 @@ class Cluster(Component):
         return link
 
 
-_WAITING = 64
-"""Depth of the queue of frames for the simulator's client."""
+_WAITING = 64  # depth of the queue of frames for the simulator's client
 
 
 class SingleWorker(Component):

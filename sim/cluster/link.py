@@ -36,8 +36,7 @@ class Noise(wiring.Component):
 
 _DEPTH = 256
 
-_WEATHER = 4000
-"""Instance number of the first link's generator for bursts; smaller ones belong to links and memories."""
+_WEATHER = 4000  # instance number of the first link's generator for bursts; smaller ones belong to links and memories
 
 
 class Link(wiring.Component):

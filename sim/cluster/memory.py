@@ -24,8 +24,7 @@ def timing_word(timing: MemoryTiming) -> int:
     return sum(int(getattr(timing, str(name))) << field.offset for name, field in MEMORY_TIMING)
 
 
-_REQUESTS = MemoryTiming.MOST_OUTSTANDING
-"""Depth of the queues of requests."""
+_REQUESTS = MemoryTiming.MOST_OUTSTANDING  # depth of the queues of requests
 
 _BEATS = 16
 

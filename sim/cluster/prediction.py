@@ -12,8 +12,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.timing import chaining_cycles, forward_cycles, mini_batch_cycles, round_trip_cycles
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
-_ACKNOWLEDGING = 10
-"""Cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run."""
+_ACKNOWLEDGING = 10  # cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run
 
 
 def network_cycles(workers: int) -> int:

@@ -21,8 +21,7 @@ class MemoryTiming:
     """Cycles from a read request to its first beat, 5 to 32767: 40 are 160 ns, about a random access to HBM."""
     outstanding: int = MOST_OUTSTANDING
     """Reads that a memory takes before it has answered the first, 1 to 256: a burst is one."""
-    refresh: bool = False
-    """Whether memories pause to refresh all their banks at once."""
+    refresh: bool = False  # whether memories pause to refresh all their banks at once
 
     def __post_init__(self) -> None:
         if not 5 <= self.latency < 1 << 15:

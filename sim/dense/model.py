@@ -39,12 +39,9 @@ TRANSPOSE = tuple(
 class Lines:
     """Lines of a worker."""
 
-    parts: tuple[ByteArray, ...]
-    """For each port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous."""
-    form: FeatureFormat
-    """With the planes that are read."""
-    unit: int
-    """Features of a unit."""
+    parts: tuple[ByteArray, ...]  # for each port of each engine: uint8 (T, C, S, 8/ports, lanes/8), contiguous
+    form: FeatureFormat  # with the planes that are read
+    unit: int  # features of a unit
 
     @functools.cached_property
     def _shape(self) -> tuple[int, ...]:

@@ -44,16 +44,11 @@ class DenseRun(NamedTuple):
     units: IntArray
     workers: IntArray
     offset: int
-    shift: int
-    """Right shift of Round 1."""
-    scale: float
-    """2^-shift of Round 3."""
-    shrink: float
-    """Fraction that L2 takes of a weight."""
-    threshold: float
-    """Integer that L1 takes of a weight."""
-    exempt: IntArray
-    """Columns without penalties."""
+    shift: int  # right shift of Round 1
+    scale: float  # 2^-shift of Round 3
+    shrink: float  # fraction that L2 takes of a weight
+    threshold: float  # integer that L1 takes of a weight
+    exempt: IntArray  # columns without penalties
     stale: bool
 
 
@@ -63,8 +58,7 @@ class DenseWeights(NamedTuple):
     weights: FloatArray
     read: FloatArray
     """Those that forward passes read: the same array, or with staleness the weights before the last update."""
-    others: FloatArray
-    """Weights that no sample has a feature for, which penalties change."""
+    others: FloatArray  # weights that no sample has a feature for, which penalties change
 
 
 def offset(form: FeatureFormat) -> int:

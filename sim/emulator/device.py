@@ -29,10 +29,8 @@ Backward: TypeAlias = Callable[[range, IntArray], None]
 class RemoteWorkers:
     """The workers of a job in other processes."""
 
-    first: int
-    """Shard of the first worker in this process; its other workers follow."""
-    workers: int
-    """Number of workers of the job."""
+    first: int  # shard of the first worker in this process; its other workers follow
+    workers: int  # number of workers of the job
     start: Callable[[int, Forward], Callable[[Backward], None]]
     """Begins a mini-batch with sums over all processes: ``start(micro_batches, forward)`` divides the micro-batches
     into consecutive parts and calls ``forward(part)`` for all in order, which returns the sum of the partials in this

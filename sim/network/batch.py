@@ -66,19 +66,15 @@ class _State(NamedTuple):
 
     mac: int
     most: int
-    place_of: Numbers
-    """Place of the job of each number, or −1."""
-    known: Numbers
-    """Settings of the job in each place."""
+    place_of: Numbers  # place of the job of each number, or −1
+    known: Numbers  # settings of the job in each place
     members: Numbers
     rounds: Numbers
     aggregated: Numbers
     acknowledged: Numbers
-    lengths: Numbers
-    """Number of sums of each slot."""
+    lengths: Numbers  # number of sums of each slot
     sums: Sums
-    counts: Numbers
-    """Counts of outcomes without a job, and of each place: (1 + jobs, outcomes)."""
+    counts: Numbers  # counts of outcomes without a job, and of each place: (1 + jobs, outcomes)
 
 
 class BatchAggregator:

@@ -37,11 +37,9 @@ class _Slot:
     number: int = 0
     """Number of the slot's current or last AllReduce, counted from the join; negative if there was none yet."""
     values: tuple[int, ...] = (0,) * VALUES
-    sums: tuple[int, ...] | None = None
-    """Sums that wait for those of earlier operations, to be delivered in order."""
+    sums: tuple[int, ...] | None = None  # sums that wait for those of earlier operations, to be delivered in order
     sent_at: int = 0
-    resends: int = 0
-    """How often the packet of this phase has been sent again."""
+    resends: int = 0  # how often the packet of this phase has been sent again
 
 
 @dataclass(frozen=True)
@@ -67,20 +65,13 @@ class Endpoint:
     workers: int
     job: int = 0
     local_mac: int = 0
-    peer_mac: int = 0
-    """The aggregator's address."""
-    first_round: int = 1
-    """Round of the first AllReduce: 1 if the aggregator has just begun the job."""
-    resend_after: int = 100
-    """Time after which a packet without an answer is sent again."""
-    doublings: int = 0
-    """How often this time doubles, 0 to 15."""
-    resends: int = 0
-    """How often a packet is sent again before the endpoint gives up; 0 for no limit."""
-    key: int | None = None
-    """Key of the job, for version 2."""
-    most: int = 0
-    """Most micro-batches in a packet of version 2; 0 to speak version 1 only."""
+    peer_mac: int = 0  # the aggregator's address
+    first_round: int = 1  # round of the first AllReduce: 1 if the aggregator has just begun the job
+    resend_after: int = 100  # time after which a packet without an answer is sent again
+    doublings: int = 0  # how often this time doubles, 0 to 15
+    resends: int = 0  # how often a packet is sent again before the endpoint gives up; 0 for no limit
+    key: int | None = None  # key of the job, for version 2
+    most: int = 0  # most micro-batches in a packet of version 2; 0 to speak version 1 only
 
     def __post_init__(self) -> None:
         self.drops: Counter[Drop] = Counter()

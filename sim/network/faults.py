@@ -47,21 +47,16 @@ class Bursts:
 class Faults:
     """Faults of packets in one direction: chances, and delays in any unit of time."""
 
-    loss: float = 0.0
-    """Chance of a loss, independent of all others."""
-    bursts: Bursts | None = None
-    """Further loss in bursts."""
+    loss: float = 0.0  # chance of a loss, independent of all others
+    bursts: Bursts | None = None  # further loss in bursts
     corruption: float = 0.0
     """Chance that bits of a packet flip. The MAC drops such a frame, so the packet is lost, but counted separately.
     Errors that CRC-32 misses, more than four bits and over more than 32 bits, are not modelled."""
-    duplication: float = 0.0
-    """Chance that a packet is sent twice; each copy has its own loss and delay."""
-    delay: tuple[int, int] = (10, 10)
-    """Shortest and longest delay of a packet."""
+    duplication: float = 0.0  # chance that a packet is sent twice; each copy has its own loss and delay
+    delay: tuple[int, int] = (10, 10)  # shortest and longest delay of a packet
     in_order: bool = False
     """Whether packets wait for those sent before; else the wider the range, the more overtake others."""
-    straggle: float = 0.0
-    """Chance that a packet takes `straggle_delay` longer."""
+    straggle: float = 0.0  # chance that a packet takes `straggle_delay` longer
     straggle_delay: int = 1000
 
     def __post_init__(self) -> None:

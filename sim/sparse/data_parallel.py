@@ -33,16 +33,13 @@ from p4sgd.sim.sparse.entries import Columns
 from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
-_PACKETS = 1 << 12
-"""Rows that a call sends to an aggregator, some tenths of a second."""
+_PACKETS = 1 << 12  # rows that a call sends to an aggregator, some tenths of a second
 
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 
-_PART = 1 << 22
-"""Entries of all ranks that a call trains on: between calls Ctrl-C acts."""
+_PART = 1 << 22  # entries of all ranks that a call trains on: between calls Ctrl-C acts
 
-_HALF = _WEIGHT_HIGH // 2
-"""If no weight is larger and no sum of steps is, no weight can be saturated."""
+_HALF = _WEIGHT_HIGH // 2  # if no weight is larger and no sum of steps is, no weight can be saturated
 
 
 @dataclass(eq=False)
@@ -51,15 +48,13 @@ class SampleRanks:
 
     rank: int
     size: int
-    add: Callable[[IntArray], IntArray]
-    """Sums over the ranks of int64 (8·n,), of which no sum exceeds int32."""
+    add: Callable[[IntArray], IntArray]  # sums over the ranks of int64 (8·n,), of which no sum exceeds int32
     agree: Callable[[IntArray], IntArray]
     """The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all."""
     exchange: Callable[[Sequence[ByteArray], IntArray | None], list[ByteArray]]
     """Sends block r to rank r and returns the ranks' blocks, uint8 (bytes,), whose sizes are given if they are known:
     int64 (size,)."""
-    packets: bool = False
-    """Whether an aggregator adds, by packets."""
+    packets: bool = False  # whether an aggregator adds, by packets
     hot: int = 0
     """Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it."""
     counts: Counter[str] = field(default_factory=Counter, init=False)

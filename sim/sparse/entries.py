@@ -15,8 +15,7 @@ from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, Descriptor, entry_
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 
-_MOST = 1 << 24
-"""Most entries of a sample: as with so many features of a dense worker, no sum overflows."""
+_MOST = 1 << 24  # most entries of a sample: as with so many features of a dense worker, no sum overflows
 
 Columns = npt.NDArray[np.uint32]
 
@@ -25,16 +24,12 @@ Columns = npt.NDArray[np.uint32]
 class Entries:
     """Features of a worker that are not 0."""
 
-    starts: IntArray
-    """int64 (T + 1,): micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``."""
+    starts: IntArray  # int64 (T + 1,): micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``
     keys: npt.NDArray[np.uint32]
     """uint32 (entries,): column << 3 | bank, ascending within a micro-batch; the worker's columns, unit by unit."""
-    values: ByteArray
-    """uint8 (entries,): integers of S bits, two's complement if signed; the higher bits are ignored."""
-    form: FeatureFormat
-    """With the planes that are read."""
-    unit: int
-    """Features of a unit, padding included: whole chunks."""
+    values: ByteArray  # uint8 (entries,): integers of S bits, two's complement if signed; the higher bits are ignored
+    form: FeatureFormat  # with the planes that are read
+    unit: int  # features of a unit, padding included: whole chunks
     shape: tuple[int, int]
     """Of the worker's weights, (engines, chunks · lanes): unit i is the (i // engines)-th of engine i % engines."""
 
@@ -85,11 +80,9 @@ def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
         first = stop
 
 
-_VALUE_BITS = 8
-"""The lowest bits, which do not matter, because no two entries agree in all others."""
+_VALUE_BITS = 8  # the lowest bits, which do not matter, because no two entries agree in all others
 
-_DIGIT_BITS = 11
-"""Bits of a digit: the counters of a pass fit into the first-level cache."""
+_DIGIT_BITS = 11  # bits of a digit: the counters of a pass fit into the first-level cache
 
 Words = npt.NDArray[np.uint64]
 
@@ -131,25 +124,19 @@ def _sort_by_digit(words: Any, shift: int, places: Any, target: Any) -> None:
 
 _FIRST, _LATER, _LAST = (DESCRIPTOR_SHIFTS[name] for name in ("first", "later", "last"))
 
-_AT_ONCE = 1 << 22
-"""About as many entries are put in order at a time."""
+_AT_ONCE = 1 << 22  # about as many entries are put in order at a time
 
 
 @dataclass(frozen=True)
 class Directories:
     """Lines with directories of a worker, of whole micro-batches (`p4sgd.hw.spec.image`)."""
 
-    parts: tuple[ByteArray, ...]
-    """For each port of each engine: uint8 (lines, 8/ports, lanes/8)."""
+    parts: tuple[ByteArray, ...]  # for each port of each engine: uint8 (lines, 8/ports, lanes/8)
     micro_batches: int
-    chunks: int
-    """Chunks of each engine (C)."""
-    form: FeatureFormat
-    """All planes are read."""
-    unit: int
-    """Features of a unit, padding included: whole chunks."""
-    room: int = np.iinfo(np.int64).max
-    """Lines of a micro-batch that an engine has room for, without directories."""
+    chunks: int  # chunks of each engine (C)
+    form: FeatureFormat  # all planes are read
+    unit: int  # features of a unit, padding included: whole chunks
+    room: int = np.iinfo(np.int64).max  # lines of a micro-batch that an engine has room for, without directories
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -27,26 +27,20 @@ _BANK, _BANK_BITS, _ONE, _TWO = np.uint64(BANKS - 1), np.uint64(BANK_BITS), np.u
 class MergedEntries(NamedTuple):
     """Entries of all workers of a process, read-only, micro-batch by micro-batch."""
 
-    keys: Columns
-    """As in `Entries`; the columns of the workers follow each other."""
-    values: npt.NDArray[np.integer[Any]]
-    """The integers that a run reads: int8 (entries,) if signed, else uint8."""
-    firsts: ByteArray
-    """uint8 (entries,): 1 if no entry of its sample before it has the same unit, else 0."""
+    keys: Columns  # as in `Entries`; the columns of the workers follow each other
+    values: npt.NDArray[np.integer[Any]]  # the integers that a run reads: int8 (entries,) if signed, else uint8
+    firsts: ByteArray  # uint8 (entries,): 1 if no entry of its sample before it has the same unit, else 0
 
 
 class WeightState(NamedTuple):
     """Weights of all columns during a run, and the state of each; arrays that a run does not need are empty."""
 
-    weights: WeightArray
-    """int32 (columns,)."""
+    weights: WeightArray  # int32 (columns,)
     done: WeightArray
     """With penalties, int32 (columns,): mini-batches whose penalty each weight has that catches up and is not 0; the
     largest number for exempt ones, which have none."""
-    before: WeightArray
-    """With staleness, int32 (columns,): weights before the last mini-batch that changed them."""
-    changed: WeightArray
-    """With staleness, int32 (columns,): that mini-batch."""
+    before: WeightArray  # with staleness, int32 (columns,): weights before the last mini-batch that changed them
+    changed: WeightArray  # with staleness, int32 (columns,): that mini-batch
 
 
 class Rounding(NamedTuple):
@@ -69,12 +63,9 @@ class Share(NamedTuple):
 
     spans: IntArray
     begin: int
-    end: int
-    """First column, and the one after the last."""
-    hot: IntArray
-    """Ranges of hot columns, int64 (n, 2)."""
-    cold: IntArray
-    """Each worker's first cold column, int64 (workers,)."""
+    end: int  # first column, and the one after the last
+    hot: IntArray  # ranges of hot columns, int64 (n, 2)
+    cold: IntArray  # each worker's first cold column, int64 (workers,)
     penalty: Penalty
 
 

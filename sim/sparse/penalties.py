@@ -18,14 +18,12 @@ from p4sgd.sim.intrinsics import LANES, shrink_lanes
 _STEP_TIME, _CATCH_UP_TIME = 0.08, 7.0
 """Nanoseconds that a penalty takes for a weight beside others, and that one takes to catch up; measured on a core."""
 
-_PENDING = 1 << 9
-"""Most weights that `_finish` does at the same time: they stay in the first-level cache."""
+_PENDING = 1 << 9  # most weights that `_finish` does at the same time: they stay in the first-level cache
 
 _SHRINK_FRACTION = SHRINK.fraction
 _SHRINK_ONE, _SHRINK_HALF, _SHRINK_SCALE = 2.0**SHRINK.fraction, 2.0 ** (SHRINK.fraction - 1), 2.0**-SHRINK.fraction
 
-_COLUMN_BITS = np.uint64(32)
-"""Bits of a word of `Penalty.words` for the column."""
+_COLUMN_BITS = np.uint64(32)  # bits of a word of `Penalty.words` for the column
 
 _ONE = np.uint64(1)
 
@@ -38,10 +36,8 @@ class Penalty(NamedTuple):
     words: npt.NDArray[np.uint64]
     """(n,): weights whose steps `_finish` has still to do, as columns, with the numbers of steps above them."""
     values: npt.NDArray[np.float64]
-    left: npt.NDArray[np.float64]
-    """(n,): these weights, and numbers of steps, while it does them."""
-    columns: npt.NDArray[np.uint32]
-    """(n,): columns that `catch_up_all` has found."""
+    left: npt.NDArray[np.float64]  # (n,): these weights, and numbers of steps, while it does them
+    columns: npt.NDArray[np.uint32]  # (n,): columns that `catch_up_all` has found
 
     @classmethod
     def of(cls, shrink: int, threshold: int) -> "Penalty":
