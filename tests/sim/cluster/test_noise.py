@@ -1,11 +1,11 @@
-"""Noise: xorshift32, the same again from the same seed, and as likely below a bound as its users take it to be."""
+"""Noise: xorshift32 of the whole period, the same again from the same seed, and another from another."""
 
 import random
 from functools import reduce
 from itertools import combinations, pairwise
+from math import prod
 
 import cocotb
-import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -83,34 +83,6 @@ async def is_xorshift_and_repeats_with_its_seed(dut):
             assert all(a != b for a, b in zip(one, two, strict=True)), "another generator, another sequence"
 
 
-def check_share(hits, chance):
-    """Hits of a fair draw: at most 6 standard deviations from their mean, and a few more where hits are rare."""
-    mean = chance * len(hits)
-    assert abs(int(hits.sum()) - mean) <= 6 * (mean * (1 - chance)) ** 0.5 + 6 * (chance not in (0, 1)), chance
-
-
-@cocotb.test()
-async def falls_below_a_bound_as_often_as_it_should(dut):
-    """Loss takes bits 0 to 15, stalls take bytes; both compare with a setting."""
-    dut.seed.value = 0
-    await start(dut)
-    values = [np.array(own) for own in await sequences(dut, random_seed(), 20_000)]
-    for low, bits in ((0, 16), (0, 8), (8, 8), (16, 8), (24, 8)):
-        top = (1 << bits) - 1
-        draws = [own >> low & top for own in values]
-        for setting in (0, 1, top // 16, 1 << bits - 2, 1 << bits - 1, top, *random.sample(range(top), 3)):
-            chance = setting / (top + 1)
-            hits = [draw < setting for draw in draws]
-            for own in hits:
-                check_share(own, chance)
-                check_share(own[1:] & own[:-1], chance**2)  # one cycle tells nothing of the next
-            for one, two in combinations(hits, 2):
-                check_share(one & two, chance**2)  # nor one generator of another
-    for own in values:
-        for bit in range(32):
-            check_share(own >> bit & 1, 0.5)
-
-
 @pytest.mark.rtl
 def test_noise():
     # Neighbours among them, and numbers that a cluster has: links from 0, 500 and 4000, memories from 1000, pauses from
@@ -136,6 +108,6 @@ def test_xorshift_has_the_whole_period():
 
     identity = power(0)
     primes = (3, 5, 17, 257, 65537)
-    assert np.prod(primes) == MASK
+    assert prod(primes) == MASK
     assert power(MASK) == identity
     assert all(power(MASK // prime) != identity for prime in primes)
