@@ -5,8 +5,9 @@ from typing import Any
 
 from cocotb.task import resume
 from cocotb.triggers import ClockCycles
-from support.aggregator import KEEP, Host, beat
+from support.aggregator import Host
 from support.bench import start
+from support.frames import KEEP, beat
 from support.streams import StreamSink, StreamSource
 
 from conformance.frames import BYTES
@@ -39,7 +40,7 @@ class RtlSubject:
     async def start(self) -> None:
         """Reset it, and give it its address."""
         await start(self._dut)
-        await self._host.set_mac(MAC)
+        await self._host.write_pair(registers.MAC, MAC)
 
     @resume
     async def begin(self, place: int, job: Job, first_round: int) -> None:
