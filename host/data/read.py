@@ -88,7 +88,7 @@ def read_dataset(
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
-    opened = _open(source, file_format, labels_needed=labels_needed, like=like, **reading)
+    opened = open_source(source, file_format=file_format, labels_needed=labels_needed, like=like, **reading)
     return read(opened, communicator)
 
 
@@ -154,24 +154,15 @@ def _guess_format(path: Path) -> str:
     raise UserError(f"{path}: unknown format: say which it is with --format")
 
 
-def open_source(source: str | Path, *, file_format: str | None = None, **reading: Any) -> Source:
-    """Open a data set with labels, of which only the first bytes are read; see `read_dataset`.
-
-    Raises `UserError` if there is no such source or format, or if there are several label columns.
-    """
-    if not isinstance(reading.get("label_column"), str | int | None):
-        raise UserError(f"{source}: several label columns cannot be prepared: train from the file")
-    return _open(source, file_format, **reading)
-
-
-def _open(
+def open_source(
     source: str | Path,
-    file_format: str | None,
     *,
+    file_format: str | None = None,
     label_column: str | int | Sequence[str | int] | None = None,
     ignore_columns: Sequence[str | int] = (),
     **reading: Any,
 ) -> Source:
+    """Open a data set, of which only the first bytes are read; see `read_dataset`."""
     columns: Sequence[str | int | None]
     columns = [label_column] if isinstance(label_column, str | int | None) else label_column
     targets = tuple(column for column in columns[1:] if column is not None)

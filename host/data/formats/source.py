@@ -191,7 +191,12 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
 
 
 def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
-    """Read all samples once, of which only labels and weights are kept; `Source.blocks` reads them again."""
+    """Read all samples once, of which only labels and weights are kept; `Source.blocks` reads them again.
+
+    Raises `UserError` if there are several label columns.
+    """
+    if source.options.target_columns:
+        raise UserError(f"{source.name}: several label columns cannot be prepared: train from the file")
     with source.explained():
         joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
         source.space = source.settle(lambda value: [value])

@@ -1,7 +1,6 @@
 """Labels to y, to LABEL integers and back."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -182,18 +181,3 @@ def test_numbers_above_0_become_logarithms():
 def test_predictions_far_out_are_finite_and_positive():
     for found in fit(Task.POSITIVE, 1.0, 2.0).predictions(np.array([-1e4, 1e4])):
         assert 0 < found * found < np.inf
-
-
-@pytest.mark.parametrize(
-    "coding",
-    [
-        classes(0, 1),
-        classes(0, 1, 2, positive=1),
-        classes(0, 1, names=("a", "b")),
-        classes(0, 1, 2, 5, names=tuple("abcdef")),
-        regression(0, 1, 2),
-        LabelCoding(Task.POSITIVE, scale=3.0),
-    ],
-)
-def test_plain_data_and_back(coding):
-    assert LabelCoding.from_json(json.loads(json.dumps(coding.to_json()))) == coding

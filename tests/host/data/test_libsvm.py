@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 from support.sparse_text import PARSERS, check_mistake, only_plain_lines, told, use_parser
 
-from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
+from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats.libsvm import LibsvmSource
-from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.errors import UserError
 
 TEXT = b"# made by hand\n+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:7\n"
@@ -161,26 +160,6 @@ def test_mistakes_name_file_and_line(tmp_path, bad, message, packed):
     check_mistake(write(tmp_path, gzip.compress(text) if packed else text), f", line 6: {message}")
     check_mistake(write(tmp_path, b"# nothing\n\n"), ": there are no samples")
     check_mistake(write(tmp_path, b"1\n-1\n"), ": no sample has a feature")
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    rows=st.lists(
-        st.dictionaries(st.integers(0, 12), st.floats(-1e300, 1e300).filter(bool), max_size=6), min_size=1, max_size=8
-    ),
-    seed=st.integers(0, 99),
-)
-def test_round_trip(tmp_path_factory, rows, seed):
-    dense = np.zeros((len(rows), 13))
-    for row, values in zip(dense, rows, strict=True):
-        for column, value in values.items():
-            row[column] = value
-    labels = np.random.default_rng(seed).integers(-5, 5, len(rows)).astype(float)
-    path = tmp_path_factory.mktemp("round") / "data.libsvm"
-    write_dataset(Dataset(scipy.sparse.csr_array(dense), labels, "x"), path)
-    again = read_dataset(path, like=FeatureSpace(13), zero_based=False)
-    assert np.allclose(again.features.toarray(), dense, rtol=1e-15, atol=0)
-    assert np.array_equal(again.labels, labels)
 
 
 NUMBERS = st.one_of(
