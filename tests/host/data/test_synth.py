@@ -78,6 +78,17 @@ def test_heat(nonzeros, features):
         assert hottest[1] == pytest.approx(hottest[0], abs=0.01)
 
 
+@pytest.mark.slow
+def test_whole_rcv1_is_never_dense():
+    tracemalloc.start()
+    data = make_dataset("rcv1")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert data.features.shape == (20242, 47236)
+    assert data.features.nnz == 1_498_952
+    assert peak < 400e6, "dense it would be 7.6 GB"
+
+
 @pytest.mark.parametrize("choices", [{"name": "rcv1", "scale": 0.02}, {"name": "avazu", "samples": 99, "features": 99}])
 def test_the_seed_decides(choices):
     first, again, other = (make_dataset(**choices, seed=seed) for seed in (1, 1, 2))
