@@ -21,9 +21,6 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
 
-_SAMPLED_VALUES = 1 << 22
-"""Number of values from which the mean norm of a sample is computed."""
-
 _BLOCK_VALUES = 1 << 18
 """Number of values that are scaled at once."""
 
@@ -67,11 +64,6 @@ def hardware_values(scaling: Scaling | Whitening, options: TrainingOptions) -> H
 def _bias_value(stored: int, signed: bool) -> float:
     """The bias as the hardware reads it from all planes."""
     return bias_integer(stored, signed) / 2.0 ** (stored - int(signed))
-
-
-def sampled(samples: int, features: int) -> int:
-    """Number of samples, the first ones in random order, from which `mean_square` is computed."""
-    return max(1, min(samples, _SAMPLED_VALUES // features))
 
 
 def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray:

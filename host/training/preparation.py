@@ -34,7 +34,6 @@ from p4sgd.host.training.hardware_features import (
     hardware_means,
     hardware_values,
     mean_square,
-    sampled,
     square_norms,
 )
 from p4sgd.host.training.options import TrainingOptions
@@ -42,6 +41,9 @@ from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
+
+_SAMPLED_VALUES = 1 << 22
+"""Number of values, of the first samples in random order, from which the mean norm of a sample is computed."""
 
 _CLEARLY_SPARSE = 0.04
 """Data that store less than this part of their values are sparse (`is_sparse`) whichever samples are held out."""
@@ -229,7 +231,7 @@ def pack_rows(
     dealt = deal_columns(
         placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
     )
-    first = slice(sampled(rows.samples, rows.feature_count))
+    first = slice(max(1, min(rows.samples, _SAMPLED_VALUES // rows.feature_count)))
     squares = rows.gather(square_norms(rows.local_features(first), scaling), first)  # before images take memory
     integers, importances = broadcast(rows.communicator, code_labels(targets, options, rows.name))
     total = np.zeros(rows.feature_count if sums else 0, np.int64)

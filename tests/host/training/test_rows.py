@@ -147,10 +147,8 @@ def test_probabilities_are_those_of_one_against_the_rest():
 def test_metrics_are_those_of_scikit_learn():
     data = dataset(seed=5)
     model = run(data, epochs=2).model
-    found = score(model, data)
-    z = model.decision_function(data)
+    found, truth, z = score(model, data), data.labels, model.decision_function(data)
     predicted, p = model.predict(data), model.probabilities(z)
-    truth = data.labels
     expected = {
         "accuracy": accuracy_score(truth, predicted),
         "balanced_accuracy": balanced_accuracy_score(truth, predicted),
@@ -162,9 +160,9 @@ def test_metrics_are_those_of_scikit_learn():
     assert found["classes"] == [0, 1, 2, 3]
     assert np.sum(found["confusion_matrix"]) == truth.size
     assert measure_model(model, z, truth) == {name: found[name] for name in ("loss", "accuracy")}
-    some = data.take(np.flatnonzero(truth < 2))
-    assert np.isnan(score(model, some)["auc"])
-    assert np.shape(score(model, some)["confusion_matrix"]) == (4, 4)
+    some = score(model, data.take(np.flatnonzero(truth < 2)))
+    assert np.isnan(some["auc"])
+    assert np.shape(some["confusion_matrix"]) == (4, 4)
 
 
 @pytest.mark.parametrize("chosen", [None, "balanced", {"1": 0.25, "2": 3.0}])

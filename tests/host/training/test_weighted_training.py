@@ -144,8 +144,6 @@ def test_scores_are_scikit_learn_s(name, functions):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ("2=3", "made: --class-weight names the label 2, which no sample has; there are 0, 1"),
-        ("a", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'a'"),
         ("1=2,=3", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT"),
         ("1=2,1=3", "--class-weight names a label twice"),
         ("1=x", "--class-weight of 1 is x: it must be a finite number of at least 0"),

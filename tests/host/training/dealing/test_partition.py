@@ -121,8 +121,9 @@ def test_no_deal_is_done_earlier(units, workers):
 @pytest.mark.parametrize(("stale", "precision"), [(False, 1), (True, 8)])
 def test_planes_and_staleness_take_no_room_of_sparse_workers(stale, precision):
     config = dataclasses.replace(CONFIG, engines=4, sparse=True)
-    (shard,) = partition(256, [config], bias=False, unit=64, precision=precision, stale=stale)
+    how = {"bias": False, "unit": 64, "precision": precision, "stale": stale}
+    (shard,) = partition(256, [config], **how)
     assert shard.layout(BANKS, 8).chunks == config.chunks
     check_capacity(config, config.chunks, precision, stale=stale)
     with pytest.raises(UserError, match=r"hold \(4 each\)"):
-        partition(257, [config], bias=False, unit=64, precision=precision, stale=stale)
+        partition(257, [config], **how)
