@@ -10,8 +10,20 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from p4sgd.host.data import read_dataset, synth
-from p4sgd.host.data.synth import CategoricalSource, Shape, make_dataset, make_source, write_dataset
+from p4sgd.host.data.synth import SHAPES, CategoricalSource, Shape, make_dataset, make_source, write_dataset
 from p4sgd.host.errors import UserError
+
+
+def test_shapes_of_the_originals():
+    assert {name: (shape.samples, shape.features, round(shape.nonzeros)) for name, shape in SHAPES.items()} == {
+        "gisette": (6000, 5000, 4955),
+        "real-sim": (72309, 20958, 51),
+        "rcv1": (20242, 47236, 74),
+        "avazu": (14596137, 1000000, 15),
+        "criteo": (45840617, 1000000, 39),
+        "kdd12": (149639105, 54686452, 11),
+        "zipf": (1000000, 10000000, 20),
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,6 +131,13 @@ def test_there_is_something_to_learn(choices, accuracy):
     train, test = data.split(0.2, seed=0, stratified=True)
     model = LogisticRegression(C=1, max_iter=300).fit(train.features, train.labels)
     assert model.score(test.features, test.labels) > accuracy
+
+
+def test_some_labels_are_wrong(monkeypatch):
+    noisy = make_dataset("real-sim", scale=0.1)
+    monkeypatch.setattr(synth, "_NOISE", 0)
+    clean = make_dataset("real-sim", scale=0.1)
+    assert 0.01 < (noisy.labels != clean.labels).mean() < 0.03
 
 
 ZIPF = {"name": "zipf", "features": 500, "nonzeros": 3}
