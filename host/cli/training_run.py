@@ -77,28 +77,22 @@ def run_folds(
     output: Output, request: "TrainingRequest", folds: int, ranks: Communicator = SINGLE_PROCESS
 ) -> dict[str, Any]:
     """Cross-validate and show the metrics; returns its part of the JSON document, which is printed without ``out``."""
-    with contextlib.ExitStack() as shown:
-        shown.enter_context(output.working("getting ready"))
+    with output.working("getting ready"):
         from p4sgd.host.run.folds import check_folds, cross_validate, summarise
         from p4sgd.host.run.training_run import TrainingRun
 
         check_folds(request)
         run = TrainingRun(request, ranks)
-
-        class Display(_Remarks):
-            def fold(self, number: int) -> None:
-                shown.close()
-                shown.enter_context(output.working(f"fold {number} of {folds}"))
-
-        done: list[Fold] = []
-        try:
-            for fold in cross_validate(run, folds, Display(output)):
+    display = _Display(output, run, folds=folds)
+    done: list[Fold] = []
+    try:
+        with display.shown:
+            for fold in cross_validate(run, folds, display):
                 done.append(fold)  # what is done stays if the next one is interrupted
-        except KeyboardInterrupt as error:
-            shown.close()
-            _print_folds(output, done)
-            error.add_note(f"{len(done)} of {folds} folds are finished; the next run begins with the first again")
-            raise
+    except KeyboardInterrupt as error:
+        _print_folds(output, done)
+        error.add_note(f"{len(done)} of {folds} folds are finished; the next run begins with the first again")
+        raise
     mean, deviation = summarise(done)
     found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
     document = {"cross_validation": found}
@@ -133,24 +127,18 @@ def _print_rows(output: Output, result: "ResultSet") -> None:
     output.table(columns, rows, spare=("first rate", "epochs", "best epoch"))
 
 
-class _Remarks(Events):
-    """Remarks and warnings of a training run as those of a command."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def remark(self, text: str) -> None:
-        self._output.remark(text)
-
-    def warning(self, text: str) -> None:
-        self._output.warn(text)
-
-
-class _Display(_Remarks):
+class _Display(Events):
     """Display of a training run on the terminal: in each stage something else, until ``shown`` is closed."""
 
-    def __init__(self, output: Output, run: "TrainingRun", on_trace: "Callable[[Trace], None]") -> None:
-        super().__init__(output)
+    def __init__(
+        self,
+        output: Output,
+        run: "TrainingRun",
+        on_trace: "Callable[[Trace], None]" = lambda trace: None,
+        folds: int = 0,
+    ) -> None:
+        self._output = output
+        self._folds = folds
         self._run = run
         self._on_trace = on_trace
         self.shown = contextlib.ExitStack()
@@ -168,6 +156,16 @@ class _Display(_Remarks):
             self.shown.enter_context(self._output.working(what, told=is_simulated))
         elif stage is Stage.TRAIN:
             self.shown.enter_context(self.table.live())
+
+    def fold(self, number: int) -> None:
+        self.shown.close()
+        self.shown.enter_context(self._output.working(f"fold {number} of {self._folds}"))
+
+    def remark(self, text: str) -> None:
+        self._output.remark(text)
+
+    def warning(self, text: str) -> None:
+        self._output.warn(text)
 
     def progress(self, step: "Step", done: int, total: int) -> None:
         if self._on_progress is not None:
