@@ -128,12 +128,10 @@ folder = path(
     "Folder to write, whole or not at all; an earlier output is replaced, a folder with other files is refused.",
     required=True,
 )
-"""Adds ``--out`` for commands that write a folder."""
 
 build_id = click.option(
     "--build-id", type=click.IntRange(0, (1 << 32) - 1), default=0, help="Value of the BUILD_ID registers."
 )
-"""Adds ``--build-id`` for commands that make hardware."""
 
 
 def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
@@ -150,8 +148,6 @@ _options_option = click.option(
     metavar="FILE.toml",
     help="Read options from this command's table in a TOML file; options on the command line take precedence.",
 )
-
-
 _quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only results, warnings and errors, no progress and no remarks."
 )
@@ -243,7 +239,6 @@ config = click.option(
     help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
     "emulator u280, and sparse for sparse data.",
 )
-"""Adds ``--config`` for commands that train."""
 
 cluster = path(
     "--cluster",
@@ -251,7 +246,6 @@ cluster = path(
     "With --device cluster: the file with the addresses of its workers and its aggregator (see "
     "host/aggregators/README.md), by default that of the local cluster (p4sgd cluster up).",
 )
-"""Adds ``--cluster`` beside ``--device``."""
 
 
 class _Fault(click.ParamType):
@@ -334,7 +328,6 @@ def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
 
 
 training = _options_of(declarations())
-"""Adds an option for every field of `TrainingOptions`."""
 
 tuning = _options_of(declarations().keys() - options_with(Fact.NOT_TUNED))
 """Adds an option for every field of `TrainingOptions` that is the same in all runs of a search."""

@@ -92,23 +92,30 @@ def test_minutes_of_silence_are_announced_and_a_trace_may_end_early(tmp_path, em
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_zeros_are_skipped_to_the_same_weights(tmp_path):
-    """In less time, by default where the data are sparse. Of one worker: that simulator takes half as long to build."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(64, 240)) * (rng.random((64, 240)) < 0.005)
-    data, waves = tmp_path / "sparse.npz", tmp_path / "run.vcd"
-    np.savez(data, X=values, y=values.sum(axis=1) > 0)
-    found = {}
-    for skip_zeros in ("never", "always", "auto"):
-        words = [data, *RUN[3:-1], 1, "--batch", 64, "--waves", waves, "--json", "--skip-zeros", skip_zeros]
-        document = json.loads(run("simulate", *words).stdout)
-        found[skip_zeros] = document["weights_sha256"], document["counters"][0]["CYCLES_BUSY"]
-    assert found["auto"] == found["always"] == (found["never"][0], found["always"][1])
-    assert found["always"][1] < found["never"][1] / 2
+def test_waveform(tmp_path):
+    """Of one worker: that simulator takes half as long to build."""
+    waves = tmp_path / "run.vcd"
+    run("simulate", *RUN[:-1], "1", "--waves", waves)
     with waves.open() as file:
         start = file.read(100_000)
     assert "$timescale" in start
     assert "$var" in start
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_zeros_are_skipped_to_the_same_weights(tmp_path):
+    """In less time, by default where the data are sparse."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(64, 240)) * (rng.random((64, 240)) < 0.005)
+    np.savez(tmp_path / "sparse.npz", X=values, y=values.sum(axis=1) > 0)
+    found = {}
+    for skip_zeros in ("never", "always", "auto"):
+        words = [tmp_path / "sparse.npz", *RUN[3:], "--batch", 64, "--json", "--skip-zeros", skip_zeros]
+        document = json.loads(run("simulate", *words).stdout)
+        found[skip_zeros] = document["weights_sha256"], document["counters"][0]["CYCLES_BUSY"]
+    assert found["auto"] == found["always"] == (found["never"][0], found["always"][1])
+    assert found["always"][1] < found["never"][1] / 2
 
 
 @pytest.mark.rtl
