@@ -112,19 +112,12 @@ class Whitening:
 
     @classmethod
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
-        """Whiten every block of columns by its damped correlations; see `whiten_block` for what is not whitened.
+        """Whiten every block of columns by its damped correlations, from the moments of all training samples; see
+        `whiten_block` for what is not whitened.
 
         Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more planes, and
         values beyond are clamped. With a single plane, which holds no sign, the two levels are below and above 0.
-
-        Parameters
-        ----------
-        moments, scaling
-            Moments of all training samples, and the scaling that took these to the grid.
-        damping
-            γ, in units of the mean variance, which after standardising is 1; at least 0.
-        planes
-            Planes (S) that features will be stored with, 1 to 8.
+        ``damping`` is γ in units of the mean variance, at least 0; features will be stored with 1 to 8 ``planes``.
         """
         check_samples(moments.samples)
         columns = block_slices(moments.sums.size)

@@ -52,20 +52,9 @@ def release_memory() -> None:
 class RowTraining:
     """The training of a row, on workers that have the features already if another row was trained before.
 
-    Parameters
-    ----------
-    prepared
-        The training set, for this row.
-    held_out
-        Samples that are not trained on, with their labels, by name.
-    state
-        The state that it starts from, an empty one if the run is new.
-    tell
-        See `Remarks`.
-    keep
-        Called when the state has changed, to write a checkpoint.
-    last
-        Whether no other row follows.
+    It goes on from a ``state``, an empty one if the row is new, and calls ``keep`` when that has changed, to write a
+    checkpoint. ``held_out`` are samples that are not trained on, with their labels, by name; for ``tell`` see
+    `Remarks`. The images go with the ``last`` row.
     """
 
     def __init__(
@@ -161,7 +150,6 @@ class RowTraining:
         )
 
     def _epoch(self) -> None:
-        """Train an epoch."""
         session = self._workers.open()
         source, prepared, state = self._workers.source or ModelSource.ZERO, self._prepared, self._state
         self._metrics.read_from(prepared)

@@ -62,7 +62,6 @@ def hardware_values(scaling: Scaling | Whitening, options: TrainingOptions) -> H
 
 
 def _bias_value(stored: int, signed: bool) -> float:
-    """The bias as the hardware reads it from all planes."""
     return bias_integer(stored, signed) / 2.0 ** (stored - int(signed))
 
 

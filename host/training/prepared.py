@@ -78,8 +78,6 @@ class Prepared:
 
     Parameters
     ----------
-    name
-        Source of the training samples, for messages.
     train
         The samples at full precision, in the order of the images; ``None`` if they are not available.
     validation
@@ -97,8 +95,6 @@ class Prepared:
     means
         Returns the mean over the samples of what the hardware reads, without rounding, as ``map.offset``: float64;
         ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
-    remarks
-        Remarks on scaling and preconditioning.
     heat
         If the data are sparse.
     whitening_times

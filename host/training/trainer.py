@@ -163,7 +163,6 @@ def train(
 
 
 def _begun(start: Start) -> State:
-    """The state of a new row."""
     weights = None if start.weights is None else Weights(start.weights)
     return State(weights=weights, history=list(start.history), first_rate=start.rate)
 

@@ -244,7 +244,6 @@ class _Dealer:
         return Alternative(room * self._unit, sample_ns() if room >= self._count else None)
 
     def _hot(self) -> int:
-        """Number of hot units."""
         if not self._sparse:
             return self._count
         dense, sparse = (sum(map(self._room, each)) for each in (self._dense, self._sparse))
@@ -312,15 +311,12 @@ class _Dealer:
         return functools.reduce(np.maximum, (self._cold_ns(*edges) for edges in self._cold_edges(hot)))
 
     def _cold_ns(self, begin: Any, end: Any) -> Any:
-        """Predicted time of a sparse worker with these units."""
         return (self._before[end] - self._before[begin]) / self._samples * ENTRY_NS + self._packets_ns
 
     def _dense_ns(self, shards: Sequence[Shard]) -> float:
-        """Predicted time of dense workers that work together."""
         return all_lines_ns(shards, self._options) if self.lines is None else self.lines.sample_ns(shards)
 
     def _room(self, shard: Shard) -> int:
-        """Units that a worker can hold."""
         options = self._options
         return units_held(shard.config, self._unit, options.least_lines, stale=bool(options.staleness))
 
