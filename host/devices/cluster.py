@@ -119,7 +119,7 @@ class ClusterDevice(Device):
     """
 
     name = "cluster"
-    aggregator: Controller | None = None
+    aggregator: Controller | None = None  # and, as workers come and go:
     network_settings = NetworkSettings()
     names: Sequence[WorkerName] = ()
     workers: Sequence[ClusterWorker] = ()

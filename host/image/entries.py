@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.image.file import memories
-from p4sgd.host.image.image import EntryBlock, Image
+from p4sgd.host.image.image import Image
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, entry_words
@@ -93,12 +93,8 @@ def own_samples(image: Image, micro_batches: int, ranks: SampleRanks) -> Image:
     own = ranks.holders(np.arange(starts.size - 1), micro_batches) == ranks.rank
     edges = np.flatnonzero(np.diff(own, prepend=False, append=False)).reshape(-1, 2)
     slices = [slice(first, stop) for first, stop in starts[edges].tolist()] or [slice(0)]
-    block = EntryBlock(
-        np.where(own, np.diff(starts), 0),
-        np.concatenate([keys[each] for each in slices]),
-        np.concatenate([values[each] for each in slices]),
-    )
-    return _of_entries(image, block)
+    keys, values = (np.concatenate([part[each] for each in slices]) for part in (keys, values))
+    return _of_entries(image, np.where(own, np.diff(starts), 0), keys, values)
 
 
 def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | None:
@@ -112,11 +108,10 @@ def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | Non
     rows, keys, values = parts[0].view(np.int64), parts[1].view("<u4"), parts[2]
     order = np.argsort(rows, kind="stable")  # each micro-batch is of a single rank, and in order there
     counts = np.bincount(rows, minlength=image.layout.micro_batches)
-    return _of_entries(image, EntryBlock(counts, keys[order], values[order]))
+    return _of_entries(image, counts, keys[order], values[order])
 
 
-def _of_entries(image: Image, block: EntryBlock) -> Image:
-    """A sparse image with other entries."""
-    starts = np.append(0, np.cumsum(block.counts)).astype("<i8")
-    arrays = {"starts": starts, "keys": block.keys, "values": block.values}
+def _of_entries(image: Image, counts: IntArray, keys: npt.NDArray[np.uint32], values: npt.NDArray[np.uint8]) -> Image:
+    """A sparse image with other entries, so many of each micro-batch."""
+    arrays = {"starts": np.append(0, np.cumsum(counts)).astype("<i8"), "keys": keys, "values": values}
     return dataclasses.replace(image, port_lines=memories(arrays, image.layout.config), path=None)

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,12 @@ import numpy.typing as npt
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
-from p4sgd.host.image.directories import DirectoryPacker
 from p4sgd.host.image.file import ImageWriter, LineWriter, image_file, memories, open_image
 from p4sgd.host.image.image import EntryBlock, Image
 from p4sgd.host.tensor_file import Arrays
+
+if TYPE_CHECKING:
+    from p4sgd.host.image.directories import DirectoryPacker
 
 LineBlocks: TypeAlias = Iterable[list[npt.NDArray[np.uint8] | EntryBlock]]
 """For some micro-batches after others what each worker has of them: lines, uint8 (engines · ports, T, C, S, 8/ports,
@@ -57,14 +59,20 @@ def _count_lines(own: Sequence[Image], blocks: LineBlocks) -> list[Image]:
     for block in blocks:
         for part, image, known in zip(block, own, counts, strict=True):
             if image.shard.directory:
-                assert isinstance(part, EntryBlock)
-                known.append(np.diff(DirectoryPacker(part, image.layout).starts))
+                known.append(np.diff(_packer(part, image).starts))
     return [
         dataclasses.replace(image, starts=np.cumsum(np.concatenate(known, axis=1), axis=1))
         if image.shard.directory
         else image
         for image, known in zip(own, counts, strict=True)
     ]
+
+
+def _packer(part: npt.NDArray[np.uint8] | EntryBlock, image: Image) -> "DirectoryPacker":
+    from p4sgd.host.image.directories import DirectoryPacker
+
+    assert isinstance(part, EntryBlock)
+    return DirectoryPacker(part, image.layout)
 
 
 def _check_room(own: Sequence[Image], name: str, remedy: str) -> None:
@@ -141,8 +149,7 @@ def _append_blocks(writers: Sequence[LineWriter], own: Sequence[Image], blocks: 
     for block in blocks:
         for part, image, writer in zip(block, own, writers, strict=True):
             if image.shard.directory:
-                assert isinstance(part, EntryBlock)
-                for lines in DirectoryPacker(part, image.layout):
+                for lines in _packer(part, image):
                     writer.append(lines)
             else:
                 writer.append(part)

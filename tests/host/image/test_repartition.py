@@ -14,7 +14,7 @@ from support.images import FORMS, check_same, deal, make, prepare
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.image import directories, packing, repartition, store
+from p4sgd.host.image import directories, packing, repartition
 from p4sgd.host.image.entries import Values
 from p4sgd.host.image.image import Shard
 from p4sgd.host.image.lines import unpack_lines
@@ -119,7 +119,7 @@ def test_entries_are_not_kept(tmp_path, monkeypatch, before, files):
             sizes.append(block.keys.size)
             super().__init__(block, layout)
 
-    monkeypatch.setattr(store, "DirectoryPacker", Counted)
+    monkeypatch.setattr(directories, "DirectoryPacker", Counted)
     monkeypatch.setattr(packing, "_BLOCK_VALUES", 1024)
     monkeypatch.setattr(repartition, "_BLOCK_VALUES", 1024)
     folder = tmp_path / "made" if files else None
