@@ -28,7 +28,8 @@ from support.foreign_axi import Buffer, register_master
 from support.jobs import configure, random_job
 from support.jobs import start as start_job
 from support.verilog_ports import read_ports
-from support.xrt import PLATFORM, RUN_LINGERS_S, Machine
+from support.xrt import PLATFORM, Machine
+from support.xrt_kernels import RUN_LINGERS_S
 
 from p4sgd.build.fpga.vitis import CLUSTER
 from p4sgd.host.aggregators import fpga

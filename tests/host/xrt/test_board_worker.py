@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.jobs import SMALL, configure, random_job, start
-from support.xrt import PAGE, SHELL, TINY, Machine, bdf_of, make_xclbin
+from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
+from support.xrt_kernels import PAGE
 
 from p4sgd.host.devices import xrt_worker
 from p4sgd.host.devices.device import client_of
