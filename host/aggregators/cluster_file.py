@@ -355,7 +355,8 @@ def _control(text: str, folder: Path) -> Control:
         device, unit = _valid(parse_device, text)
         return Control(BoardAddress(device, folder, unit))
     if text.startswith("unix:"):
-        return Control(_valid(ControlAddress.parse, text).beside(folder))
+        _valid(ControlAddress.parse, text)
+        return Control(f"unix:{folder / text.removeprefix('unix:')}")
     return Control(text)
 
 

@@ -69,42 +69,27 @@ class ControlAddress:
             return f"unix:{self.path}"
         return f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
 
-    def beside(self, folder: Path) -> "ControlAddress":
-        """The same address, with a path that is relative to a folder."""
-        return self if self.path is None else ControlAddress(path=folder / self.path)
-
     def connect(self, timeout_s: float) -> socket.socket:
         """Connect to the server there; the socket keeps the time-out. Raises OSError if none answers in time."""
         if self.path is None:
             connection = socket.create_connection((self.host, self.port), timeout_s)
             _notice_vanishing(connection)
             return connection
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
+        with contextlib.ExitStack() as opened:
+            connection = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             connection.settimeout(timeout_s)
             connection.connect(str(self.path))
-        except BaseException:
-            connection.close()
-            raise
+            opened.pop_all()
         return connection
 
 
 class ControlListener:
     """A socket that listens at an address. Only its owner may connect to a Unix socket.
 
-    Parameters
-    ----------
-    address
-        Where to listen. The file of a Unix socket on which no process listens is replaced.
-    owner
-        User and group that own a Unix socket; None for this process's.
-    token
-        What clients over TCP must have (`p4sgd.host.rpc.token`); None for loopback addresses only.
+    The file of a Unix socket on which no process listens is replaced. ``owner`` is its user and group, None for those
+    of this process. Clients over TCP must have the ``token``; None is for loopback addresses only.
 
-    Raises
-    ------
-    UserError
-        If it cannot listen there, another program does, or other machines could connect without a token.
+    Raises UserError if it cannot listen there, another program does, or other machines could connect without a token.
     """
 
     def __init__(
@@ -172,24 +157,21 @@ def _listen_at(address: ControlAddress, path: Path, owner: tuple[int, int] | Non
 
     The folder is locked: one that starts at the same time could remove a socket that is bound and does not listen yet.
     """
-    with contextlib.ExitStack() as opened:
-        try:
-            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{address}: there is no folder {path.parent}: make it first") from None
-        opened.callback(os.close, folder)
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{address}: there is no folder {path.parent}: make it first") from None
+    with contextlib.ExitStack() as opened, contextlib.ExitStack() as locked:
+        locked.callback(os.close, folder)
         fcntl.flock(folder, fcntl.LOCK_EX)
         _make_room(address, path)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            os.fchmod(listening.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
-            listening.bind(str(path))
-            if owner is not None:
-                _give(address, path, owner)
-            listening.listen(_BACKLOG)
-        except BaseException:
-            listening.close()
-            raise
+        listening = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        os.fchmod(listening.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
+        listening.bind(str(path))
+        if owner is not None:
+            _give(address, path, owner)
+        listening.listen(_BACKLOG)
+        opened.pop_all()
         return listening
 
 

@@ -35,10 +35,8 @@ class Requests:
     """
 
     def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
-        self._aggregator = aggregator
-        self._links = links
-        self._slots = slots
-        self._places = places
+        self._aggregator, self._links = aggregator, links
+        self._slots, self._places = slots, places
         self.methods = Methods(
             size=lambda: {"slots": slots, "jobs": places, "most": aggregator.most},
             set_mac=self._set_mac,
@@ -119,14 +117,8 @@ _GROUP = 1
 class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
-    Parameters
-    ----------
-    links
-        The ports in order, by name. The caller closes them.
-    control, owner, token
-        Where controllers connect: see `ControlListener`.
-    slots, jobs
-        Slots of each job, and most jobs at a time.
+    ``links`` are the ports in order, by name; the caller closes them. ``control``, ``owner`` and ``token`` are those of
+    a `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``.
     """
 
     def __init__(

@@ -51,14 +51,8 @@ def cycles_now() -> int:
 class WorkerServer:
     """Serves a worker to one client at a time.
 
-    Parameters
-    ----------
-    worker, link
-        The worker, and where its packets come from; the worker itself sends.
-    listener
-        Where clients connect. It is closed with the server.
-    memory_limit
-        Most bytes that all memories of the worker may keep. A run may also hold what was overwritten since it began.
+    Packets of the worker come from ``link``; it sends by itself. ``listener`` is closed with the server. All memories
+    of the worker may keep ``memory_limit`` bytes; a run may also hold what was overwritten since it began.
     """
 
     def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:

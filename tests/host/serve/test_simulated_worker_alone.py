@@ -18,26 +18,24 @@ class Simulator:
 
     def __init__(self, build, settings):
         self.directory = Simulator.folder
-        self.asked = []
-        self.answers = []
-        self.registers = {}
-        self.ended = False
+        self.asked, self.answers, self.registers = [], [], {}
+        self.has_ended = False
         Simulator.last = self
 
     def request(self, do, **arguments):
-        if self.ended:
+        if self.has_ended:
             raise SimulationError("the simulator ended unexpectedly")
-        self.asked.append((do, arguments))
         if do == "write":
             self.registers[arguments["offset"]] = arguments["word"]
         if do == "read":
             return self.registers.get(arguments["offset"], 0)
         if do == "exchange":
+            self.asked.append((arguments["frames"], arguments["cycles"]))
             return self.answers.pop(0) if self.answers else ([], True)
         return None
 
     def close(self):
-        self.closed = True
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -53,20 +51,10 @@ def worker(tmp_path, monkeypatch, sent):
     return SimulatedWorker(TINY, sent.append)
 
 
-def asked():
-    found, Simulator.last.asked = Simulator.last.asked, []
-    return found
-
-
-def test_no_time_passes_without_a_reason(worker):
-    assert worker.next_work is None
-    worker.work()
+def test_time_passes_after_a_write_and_after_a_frame_only(worker, sent):
     worker.read_register(registers.STATUS.offset)
     assert worker.next_work is None
-    assert [do for do, _ in asked()] == ["read"]
-
-
-def test_time_passes_after_a_write_and_after_a_frame(worker, sent):
+    worker.work()
     for disturb in (lambda: worker.write_register(registers.PROBE.offset, 0), lambda: worker.receive(b"ab")):
         disturb()
         assert worker.next_work == 0
@@ -76,23 +64,22 @@ def test_time_passes_after_a_write_and_after_a_frame(worker, sent):
         assert worker.next_work is None
         assert sent == [b"\1\2", b"\3"]
         sent.clear()
-    exchanges = [arguments["frames"] for do, arguments in asked() if do == "exchange"]
-    assert exchanges == [[], [b"ab"]], "every frame once"
+    assert [frames for frames, _ in Simulator.last.asked] == [[], [b"ab"]], "every frame once"
 
 
 def test_a_run_lasts_until_the_worker_is_idle(worker):
     worker.write_register(registers.CTRL.offset, START)
-    assert not worker.idle
     Simulator.last.answers = [([], False)] * 2
     for _ in range(2):
-        worker.work()
         assert not worker.idle
+        worker.work()
         assert worker.next_work == 0
     worker.work()
     assert worker.idle
     assert worker.next_work is None
-    lasting = [arguments["cycles"] for do, arguments in asked() if do == "exchange"]
-    assert lasting[0] == lasting[1] == lasting[2] > 100
+    first, *others = (cycles for _, cycles in Simulator.last.asked)
+    assert others == [first, first]
+    assert first > 100
 
 
 @pytest.mark.parametrize(("word", "cycles", "seen"), [(500_000, 200, 500_000), (1, 1, 2500), (0, 0, 0)])
@@ -107,8 +94,8 @@ def test_waits_are_of_this_machines_time(worker, word, cycles, seen):
 
 
 def test_a_simulator_that_ends_is_told(worker):
-    Simulator.last.ended = True
+    Simulator.last.has_ended = True
     with pytest.raises(P4sgdError, match="the simulator ended unexpectedly"):
         worker.read_register(0)
     worker.close()
-    assert Simulator.last.closed
+    assert Simulator.last.is_closed
