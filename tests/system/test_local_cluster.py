@@ -118,31 +118,23 @@ def test_several_classes_share_a_plan_of_packets(owner):
     assert len({(tuple(each["messages"]), each["planning_s"]) for each in times}) == 1
 
 
-def test_the_doctor_finds_nothing(owner):
+def test_a_healthy_cluster(owner):
+    """The doctor and commands of switches find it, nobody else looks in, and there is one at a time."""
     document = owner.document("doctor", *CLUSTER)
     assert document["healthy"]
     settings = [finding["evidence"] for finding in document["findings"] if finding["check"] == "settings"]
     assert all(re.fullmatch(r"127(\.\d+){3}:51[234]\d\d", evidence["address"]) for evidence in settings), settings
-
-
-def test_its_switch_is_that_of_the_commands(owner):
     assert owner.document("switch", "status", "--interval", "0") == {"slots": 4096, "places": 8, "jobs": []}
     assert owner.document("switch", "counters")["counters"]["OVERRUNS"] == 0
-
-
-def test_nobody_else_looks_in(owner):
     folder = owner.folder / "p4sgd"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_socket()} == {0o600}
-
-
-def test_there_is_one_at_a_time(owner):
     before = owner.document("cluster", "status")
     said = owner.run("cluster", "up", status=2)
     assert "a local cluster is running already: p4sgd cluster down ends it" in said
     assert owner.document("cluster", "status") == before
-    assert [each["name"] for each in before["members"]] == ["switch", *(f"worker {index}" for index in range(4))]
-    assert [each["ended"] for each in before["members"]] == [None] * 5
+    names = ["switch", *(f"worker {index}" for index in range(4))]
+    assert [(each["name"], each["ended"]) for each in before["members"]] == [(name, None) for name in names]
 
 
 def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated):
@@ -238,14 +230,17 @@ def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
     (folder / "mine.toml").write_text(text)
 
 
-def test_a_file_with_an_address_that_is_taken(user):
+def test_a_file_with_something_that_is_taken(user, owner):
+    """A worker that runs already must not be taken for the one that is to be started."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.77.1.1", 51240))
         write_cluster(user.folder, switch="127.77.1.1:51240")
         said = user.run("cluster", "up", "mine.toml", status=1)
-    assert re.search(
-        r"switch has ended with status 2: .*udp:127\.77\.1\.1:51240: another program uses port 51240", said
-    )
+    says = r"switch has ended with status 2: .*udp:127\.77\.1\.1:51240: another program uses port 51240"
+    assert re.search(says, said)
+    control = owner.document("cluster", "status")["members"][1]["control"]
+    write_cluster(user.folder, workers=[control])
+    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
     assert user.processes() == []
 
 
@@ -269,19 +264,6 @@ def test_mistakes(user, change, words, says):
     assert user.processes() == []
 
 
-def test_a_file_with_a_socket_that_is_taken(user, owner):
-    """Its worker must not be taken for the one that is to be started."""
-    control = next(each["control"] for each in owner.document("cluster", "status")["members"][1:])
-    write_cluster(user.folder, workers=[control])
-    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
-    assert user.processes() == []
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 def test_control_over_tcp_with_a_token(user, emulated):
     """As host/serve/README.md has it for several machines; a client with another token is refused."""
     host = loopback(1)
@@ -289,7 +271,9 @@ def test_control_over_tcp_with_a_token(user, emulated):
         (user.folder / name).write_text(f"{name} " * 8)
         (user.folder / name).chmod(0o600)
     words = [["switch", "serve"], *(["worker", "--config", "tiny"] for _ in range(2))]
-    controls = [f"tcp:127.0.0.1:{free_port()}" for _ in words]
+    with contextlib.ExitStack() as taken:
+        ports = [taken.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in words]
+    controls = [f"tcp:127.0.0.1:{port}" for port in ports]
     addresses = [f"{host}", f"{host}:51201", f"{host}:51202"]
     text = f'token = "token"\n[aggregator]\nkind = "socket"\ncontrol = "{controls[0]}"\nudp = "{addresses[0]}"\n'
     for control, address in zip(controls[1:], addresses[1:], strict=True):
@@ -319,7 +303,7 @@ def test_control_over_tcp_with_a_token(user, emulated):
             process.communicate(timeout=_LIMIT_S)
 
 
-def test_a_folder_that_cannot_be_used(user):
+def test_folders_that_cannot_be_used(user):
     folder = user.folder / "p4sgd"
     folder.mkdir()
     folder.chmod(0o755)
@@ -329,14 +313,11 @@ def test_a_folder_that_cannot_be_used(user):
     said = user.run("cluster", "up", "--config", "tiny", status=2)
     assert f"{folder}/worker0.log: cannot write: Is a directory" in said
     assert user.processes() == []
-
-
-def test_a_folder_too_deep_for_sockets(user):
-    folder = user.folder / ("x" * 100)
-    folder.mkdir()
-    user.environment |= {"XDG_RUNTIME_DIR": str(folder)}
+    deep = user.folder / ("x" * 100)
+    deep.mkdir()
+    user.environment |= {"XDG_RUNTIME_DIR": str(deep)}
     said = user.run("cluster", "up", status=2)
-    assert f"unix:{folder}/p4sgd/control: a socket's path has at most 107 bytes: choose a shorter one" in said
+    assert f"unix:{deep}/p4sgd/control: a socket's path has at most 107 bytes: choose a shorter one" in said
     assert "no local cluster is running" in user.run("cluster", "status")
 
 

@@ -167,26 +167,14 @@ def test_what_does_not_go_together_is_refused(data):
         (["--device", "rtl"], 2, "the device rtl is for one process"),
         (["--launcher", "mpi"], None, "the launcher mpi is for processes that mpiexec starts"),
         (["--parallel", "data", "--workers", 3], 2, "leave --workers out"),
+        (["--parallel", "data", "--config", "small"], None, "leave --config small out"),
+        (["--parallel", "data", "--device", "rtl"], None, "leave --device rtl out"),
+        (["--parallel", "data", "--images", "images"], None, "leave --images out"),
     ):
         status, _, err, _ = train(data, *words, ranks=ranks)
         assert status == 2
         assert len(err) == 1
         assert message in err[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--config", "small"], "a single sparse worker, of which every process has some"),
-        (["--device", "rtl"], "leave --device rtl out, or take --parallel model"),
-        (["--images", "images"], "leave --images out"),
-    ],
-)
-def test_what_does_not_go_with_data_parallel_ranks_is_refused(data, words, message):
-    done = CliRunner().invoke(main, ["train", str(data), "--parallel", "data", *words])
-    assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-    assert message in done.stderr
 
 
 @pytest.mark.slow
