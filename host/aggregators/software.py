@@ -40,7 +40,7 @@ class SoftwareAggregator:
         self._call("set_mac", mac=mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        self._call("begin", place=place, job=msgspec.to_builtins(job), first_round=first_round)
+        self._call("begin", place=place, job=job, first_round=first_round)
 
     def end(self, place: int) -> None:
         self._call("end", place=place)

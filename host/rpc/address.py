@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -97,17 +98,20 @@ class ControlListener:
     ) -> None:
         self._path = address.path
         self.token = token if address.path is None else None
-        try:
-            if address.path is not None:
-                self.socket = _listen_at(address, address.path, owner)
+        with _claimed(address), contextlib.ExitStack() as opened:
+            if address.path is None:
+                family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+                self.socket = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+            else:
+                self.socket = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                os.fchmod(self.socket.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
+                self.socket.bind(str(address.path))
+                if owner is not None:
+                    _give(address, address.path, owner)
+                self.socket.listen(_BACKLOG)
                 self._file = address.path.lstat()
+                opened.pop_all()
                 return
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            self.socket = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _taken(address) from None
-            raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
         host = self.socket.getsockname()[0].partition("%")[0]
         if token is None and not ip_address(host).is_loopback:
             self.socket.close()
@@ -145,34 +149,38 @@ class ControlListener:
 
 def check_address(address: ControlAddress, token: bytes | None = None) -> None:
     """Refuse an address that `ControlListener` would refuse, before long work; raises UserError as it does."""
-    ControlListener(address, token=token).close()
+    if address.path is None:
+        ControlListener(address, token=token).close()
+    else:
+        with _claimed(address):
+            pass
 
 
 def _taken(address: ControlAddress) -> UserError:
     return UserError(f"{address}: another program serves there: end it, or choose another address")
 
 
-def _listen_at(address: ControlAddress, path: Path, owner: tuple[int, int] | None) -> socket.socket:
-    """Listen at a path.
+@contextlib.contextmanager
+def _claimed(address: ControlAddress) -> Iterator[None]:
+    """Have an address for this process, to bind a socket and listen; raises UserError for every OSError within, too.
 
-    The folder is locked: one that starts at the same time could remove a socket that is bound and does not listen yet.
+    The folder of a Unix socket is locked, and its path free: one that starts at the same time could remove a socket
+    that is bound and does not listen yet.
     """
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{address}: there is no folder {path.parent}: make it first") from None
-    with contextlib.ExitStack() as opened, contextlib.ExitStack() as locked:
-        locked.callback(os.close, folder)
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        _make_room(address, path)
-        listening = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        os.fchmod(listening.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
-        listening.bind(str(path))
-        if owner is not None:
-            _give(address, path, owner)
-        listening.listen(_BACKLOG)
-        opened.pop_all()
-        return listening
+        with contextlib.ExitStack() as locked:
+            if address.path is not None:
+                if not address.path.parent.is_dir():
+                    raise UserError(f"{address}: there is no folder {address.path.parent}: make it first")
+                folder = os.open(address.path.parent, os.O_RDONLY)
+                locked.callback(os.close, folder)
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                _make_room(address, address.path)
+            yield
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(address) from None
+        raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
 
 
 def _make_room(address: ControlAddress, path: Path) -> None:

@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 def send(connection: socket.socket, head: dict[str, Any], body: bytes | memoryview = b"") -> Generator[int, None, None]:
     """Send a message; raises OSError if the other side is gone."""
-    text = msgspec.json.encode(head)
+    text = msgspec.json.encode(head, enc_hook=lambda value: int(value) if isinstance(value, int) else str(value))
     first = _LENGTHS.pack(len(text), len(body)) + text
     if len(body) < _PIECE:
         first, body = first + body, b""

@@ -289,7 +289,7 @@ def test_sparse_workers_refuse_zeros_that_scaling_changes(mixed_lab):
 def test_a_sparse_worker_is_replaced_and_comes_back(tmp_path, configs):
     """Its features go to dense workers and to sparse ones, and back."""
     lab = Lab(tmp_path, 4, config=configs, network=f"{PATIENT}\nresends = 5\ndoublings = 3")
-    long = ("--epochs", "60", "--checkpoint", "run.checkpoint", "--json")
+    long = ("--epochs", "200", "--checkpoint", "run.checkpoint", "--json")
     try:
         write_sparse_data(tmp_path)
         lost = configs.index(SPARSE)

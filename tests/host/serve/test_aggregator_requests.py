@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import threading
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from support.batch import answers_of
 from support.switch import from_worker, job_of
 
+from p4sgd.host.aggregators.cluster_file import UdpAddress
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.errors import P4sgdError
@@ -61,10 +63,10 @@ def test_what_a_controller_can_do(tmp_path):
     client, model = SoftwareAggregator(address), server.aggregator
     assert (client.slots, client.jobs) == (SLOTS, PLACES)
     assert client.served() == {}
-    client.set_mac(0x0250_0000_0001)
+    client.set_mac(UdpAddress(0x0250_0000_0001))
     assert model.mac == 0x0250_0000_0001
     assert client.read_slots(1, range(2, 4)) == [SlotView(0, 0, 0)] * 2
-    first, second = job_of(2), job_of(1, number=7, ports=[1])
+    first, second = replace(job_of(2), group_mac=UdpAddress(job_of(2).group_mac)), job_of(1, number=7, ports=[1])
     client.begin(1, first, 10)
     client.begin(0, second, 0)
     assert client.served() == {0: second, 1: first}

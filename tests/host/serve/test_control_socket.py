@@ -416,6 +416,11 @@ def test_two_that_start_at_once(address, monkeypatch, start):
         assert os.listdir(address.path.parent) == [address.path.name]
 
 
+def test_a_check_leaves_nothing_that_seems_to_be_a_server(address, monkeypatch):
+    monkeypatch.setattr(listening.socket, "socket", lambda *_: pytest.fail("it is there for a moment"))
+    check_address(address)
+
+
 def test_where_it_cannot_listen(served, address, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("precious")
     for path, says in (
