@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 
 import pytest
 from support.lab import Lab, await_file
@@ -148,6 +149,7 @@ def test_ranks_that_wait_for_a_paused_switch_can_be_interrupted(tmp_path, by):
             with started(*words, "--parallel", "data", "--split", 16, ranks=RANKS, cwd=tmp_path) as run:
                 await_file(tmp_path / "state", run)
                 aggregator.send_signal(signal.SIGSTOP)
+                time.sleep(1)  # until they wait
                 run.send_signal(by)
                 try:
                     _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for ever
