@@ -41,16 +41,9 @@ _DAMAGE = (UserError, AttributeError, IndexError, KeyError, OverflowError, Recur
 class FileKind:
     """A kind of file, whose readers raise `UserError` if one cannot be read, is of another kind or version, or damaged.
 
-    Parameters
-    ----------
-    kind, version
-        Name and version in such a file.
-    noun
-        The name in messages.
-    hint, renewal
-        The remedies if there is no such file, and if it is damaged or of another version.
-    alignment
-        Arrays begin at multiples of this many bytes; if it is 1, those of the largest types should come first.
+    It has a ``noun`` for messages, and remedies: ``hint`` if there is no such file, ``renewal`` if it is damaged or of
+    another version. Arrays begin at multiples of ``alignment`` bytes; if it is 1, those of the largest types should
+    come first.
     """
 
     kind: str

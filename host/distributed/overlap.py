@@ -38,18 +38,11 @@ computed takes time of its own."""
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """How the sums of a mini-batch travel, with times in seconds.
+    """How the sums of a mini-batch travel: micro-batches in each message, and times in seconds.
 
-    Attributes
-    ----------
-    messages
-        Micro-batches in each message.
-    predicted_s, one_message_s
-        Predicted time of a mini-batch, and with a single message; None if that has no room for it or is not measured.
-    measured_s
-        Median of the last 4096 mini-batches that were done so, on this rank; in packets, of the means of the epochs.
-    planning_s
-        Time to measure messages and make the plan.
+    They are predicted for a mini-batch, and with a single message (None if that has no room for it or is not measured);
+    measured, the median of the last 4096 mini-batches on this rank, or in packets of the means of the epochs; and that
+    to measure messages and make the plan.
     """
 
     messages: tuple[int, ...]

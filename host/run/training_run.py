@@ -58,7 +58,7 @@ class TrainingRun:
     Attributes
     ----------
     request : TrainingRequest
-        The request, completed from the checkpoint that it resumes or the model that it starts from.
+        Completed from the checkpoint that it resumes or the model that it starts from.
     fixed : dict
         Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
     config : WorkerConfig or None

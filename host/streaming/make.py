@@ -96,24 +96,13 @@ def make_folder(
 ) -> Manifest:
     """Prepare a data set for training, in bounded memory; images are those of `prepare_images`, byte for byte.
 
-    Parameters
-    ----------
-    options
-        Training options, of which those matter that are chosen when data are prepared (`Fact.PREPARED`).
-    config
-        Configuration of the workers; ``None`` for the one that suits the data: sparse workers or u280.
-    folder
-        The folder to make. If it exists, it must be the result of the same call.
-    memory
-        Approximate limit for the memory of the process, in bytes.
+    Of the options those matter that are chosen when data are prepared (`Fact.PREPARED`); without a configuration the
+    workers are those that suit the data, sparse or u280. A folder that exists must be the result of the same call.
+    ``memory`` is an approximate limit for that of the process, in bytes.
 
-    Raises
-    ------
-    UserError
-        If data, options and configuration do not suit each other, if the file cannot be read or the folder cannot be
-        written, or if the folder is there and was made of other data or options.
-    P4sgdError
-        If another process is preparing this folder.
+    Raises `UserError` if data, options and configuration do not suit each other, if the file cannot be read or the
+    folder cannot be written, or if it is there and was made of other data or options; and `P4sgdError` if another
+    process is preparing this folder.
     """
     request, work = _describe(source, options, config), unfinished_folder(folder)
     try:

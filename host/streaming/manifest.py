@@ -65,19 +65,11 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Description of prepared data and of the files that hold them, by name.
+    """Description of prepared data, with the options that are chosen then (`Fact.PREPARED`), and of files, by name.
 
-    Parameters
-    ----------
-    options
-        The options that are chosen when data are prepared (`Fact.PREPARED`), by name.
-    samples, validation_samples
-        Number of samples to train on, and of held-out samples.
-    scaling, reason, signed
-        See `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of whitened features it is
-        the scaling before that.
-    remarks, mean_square
-        See `p4sgd.host.training.prepared.Prepared`.
+    For scaling, reason and sign see `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of
+    whitened features it is the scaling before that. For remarks and ``mean_square`` see
+    `p4sgd.host.training.prepared.Prepared`.
     """
 
     source: SourceFacts

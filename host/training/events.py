@@ -31,12 +31,10 @@ def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The record of an epoch, which counts from 1.
+    """The record of an epoch, which counts from 1, with the learning rate that the hardware used.
 
     Parameters
     ----------
-    learning_rate
-        The learning rate that the hardware used.
     metrics
         By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
         fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see

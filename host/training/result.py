@@ -48,18 +48,16 @@ class Remarks:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a training run.
+    """The result of a training run: the model of the best epoch, remarks for the user, and facts as plain data.
 
     Parameters
     ----------
-    model, metrics
-        The model of the best epoch; its metrics, as those of an epoch, but ``train_…`` are of the unrounded training
-        samples, unless the data were prepared in advance.
+    metrics
+        Those of the model, as of an epoch, but ``train_…`` are of the unrounded training samples, unless the data were
+        prepared in advance.
     best_epoch, monitored
         The epoch with the smallest monitored metric, which is ``validation_loss``; without validation samples
         ``objective``, or ``train_loss`` if there are no penalties.
-    remarks, summary
-        Lines for the user, and facts about the run as plain data.
     more_epochs
         Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
         the classes are not separable; else ``None``.

@@ -24,12 +24,8 @@ class Start:
 
     Parameters
     ----------
-    coding, scaling
-        Meaning of the labels; scaling of the features, with their preconditioning, whose heat is counted anew.
     weights
         int32 `WEIGHT` integers of all features, the bias last; ``None`` is zeros.
-    rate
-        Initial learning rate.
     history
         Epochs before, with which schedules go on. They count among the epochs of the options.
     options
