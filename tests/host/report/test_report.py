@@ -18,7 +18,7 @@ from support.command_line import run
 from support.events import events
 from support.ranks import run_ranks
 
-from p4sgd.host.report import is_report_file, page, save_report
+from p4sgd.host.report import is_report_file, save_report
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import StopReason
@@ -276,7 +276,7 @@ def test_an_older_report_is_replaced_and_prepared_data_are_rounded():
 )
 def test_missing_libraries_are_told_before_training(monkeypatch, missing, says):
     real = importlib.util.find_spec
-    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None if name in missing else real(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
     done = train("iris:1", status=2)
     assert done.stderr == f"p4sgd train: --report needs {says}: pip install 'p4sgd[report]'\n"
     assert os.listdir() == []
