@@ -34,6 +34,8 @@ fewer would not make up for the start and for the waiting."""
 _ALL, _NEVER = np.iinfo(np.int32).max, -2
 """More mini-batches than a run has, and a mini-batch before all others that is not the one before the first."""
 
+_FIRST_CHOICE = 16  # mini-batches after which weights that begin at 0 first tell which columns are hot; then 32, 64, …
+
 # Numba makes an index that may be negative count from the end; this is not.
 _BANK = np.uint64(BANKS - 1)
 
@@ -174,7 +176,7 @@ class SparseModel(Model):
         self._features = features
         penalised, stale = settings.shrink > 0 or settings.threshold > 0, settings.stale
         columns = features.count
-        exempted = [
+        self._exempted = [
             columns if place is None else int(begin) + each.column(place)
             for begin, each, place in zip(features.begins[:-1], features.sources, exempt, strict=True)
         ]
@@ -187,13 +189,9 @@ class SparseModel(Model):
         self._mini_batch = 0
         self._penalty = Penalty.of(settings.shrink, settings.threshold)
         self._rounding = Rounding.by(settings.features.forward_shift, settings.gradient_shift)
-        self._cold = self._first_cold() if penalised else np.zeros(limits.size, np.int64)
-        begins, ends = features.begins[:-1], np.clip(self._cold, features.begins[:-1], features.begins[1:])
-        middles = np.minimum(exempted, ends)
-        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
-        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
-        if penalised:
-            self._state.done[[column for column in exempted if column < columns]] = _ALL
+        self._choose()
+        self._next_choice = _FIRST_CHOICE if settings.shrink and not stale and not self._state.weights.any() else 0
+        """Mini-batch after which to choose again, as weights that are all 0 tell nothing; 0 for never."""
 
     def dots(self, samples: slice) -> IntArray:
         """See `Model`."""
@@ -206,6 +204,19 @@ class SparseModel(Model):
             del self._state  # may take as much memory as the weights
         return self._features.unflatten(weights)
 
+    def _choose(self) -> None:
+        """Choose which columns are hot. All weights must have the penalties of all mini-batches so far."""
+        begins, ends, done = self._features.begins[:-1], self._features.begins[1:], self._state.done
+        self._cold = self._first_cold() if done.size else np.zeros(self._limits.size, np.int64)
+        ends = np.clip(self._cold, begins, ends)
+        middles = np.minimum(self._exempted, ends)
+        self._hot = np.concatenate((np.stack((begins, middles), 1), np.stack((middles + 1, ends), 1)))
+        """Ranges of hot columns that are not exempt, begins and ends; some are empty."""
+        if done.size:
+            if self._mini_batch > 0:  # else they are 0, and most of this memory is never touched
+                done[:] = self._mini_batch
+            done[[column for column in self._exempted if column < self._features.count]] = _ALL
+
     def _first_cold(self) -> IntArray:
         """Each worker's first column whose weight catches up with penalties: int64 (workers,)."""
         features, settings = self._features, self._settings
@@ -213,7 +224,7 @@ class SparseModel(Model):
         # With staleness weights are read as they were before, which is kept only of those that entries change.
         if settings.stale:
             return begins[:-1]
-        return first_cold(features.visits(settings.batch), features.unit, begins)
+        return first_cold(features.visits(settings.batch), self._state.weights, settings.shrink, begins)
 
     def _forward(self, samples: slice, totals: IntArray) -> None:
         entries, spans, begin, state = self._features.merged, self._spans, samples.start // BANKS, self._state
@@ -236,9 +247,14 @@ class SparseModel(Model):
         self._mini_batch += 1
 
     def _mini_batches_at_once(self) -> int:
+        if 0 < self._next_choice <= self._mini_batch:
+            self._present()
+            self._choose()
+            self._next_choice = 2 * self._mini_batch
         features = self._features
         entries = max(1, int(features.merged.keys.size))
-        return max(1, _PART * features.samples // (self._settings.batch * entries))
+        count = max(1, _PART * features.samples // (self._settings.batch * entries))
+        return min(count, self._next_choice - self._mini_batch) if self._next_choice else count
 
     def _most_threads(self, samples: slice) -> int:
         mini_batches = int(samples.stop - samples.start) // self._settings.batch

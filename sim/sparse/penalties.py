@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import SHRINK, IntArray
+from p4sgd.hw.spec.fixed import SHRINK, IntArray, WeightArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import LANES, shrink_lanes
 
-_STEP_TIME, _CATCH_UP_TIME = 0.08, 7.0
-"""Nanoseconds that a penalty takes for a weight beside others, and that one takes to catch up; measured on a core."""
+_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.08, 7.0, 5.0
+"""Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
+change of what a penalty subtracts in between; measured on one core."""
+
+_SAMPLED = 8
+"""One of so many neighbouring weights, by which a unit can be divided, is looked at to estimate these times."""
 
 _PENDING = 1 << 9  # most weights that `_finish` does at the same time: they stay in the first-level cache
 
@@ -46,13 +50,19 @@ class Penalty(NamedTuple):
         return cls(shrink, threshold, words, np.empty(_PENDING), np.empty(_PENDING), columns)
 
 
-def first_cold(visits: npt.NDArray[np.float64], unit: int, begins: IntArray) -> IntArray:
+def first_cold(visits: npt.NDArray[np.float64], weights: WeightArray, shrink: int, begins: IntArray) -> IntArray:
     """Each worker's first column from which on penalties take less time if columns catch up: int64 (workers,).
 
-    ``visits``, (units,), are the fractions of mini-batches in which a column of a unit has entries. ``begins``, int64
-    (workers + 1,), are the first column of each worker, and the end of the last.
+    ``visits``, (units,), are the fractions of mini-batches in which a column of a unit has entries. ``weights``, int32
+    (columns,), are about as large as those of the run. ``begins``, int64 (workers + 1,), are the first column of each
+    worker, and the end of the last.
     """
-    parts = np.split(_STEP_TIME - _CATCH_UP_TIME * visits, begins[1:-1] // unit)
+    unit = weights.size // visits.size
+    # L2 subtracts w·shrink, which falls by w·shrink² in every mini-batch.
+    sizes = np.abs(weights[::_SAMPLED].astype(np.float64).reshape(visits.size, -1))
+    changes = np.minimum(1.0, sizes * (shrink / SHRINK.one) ** 2).mean(axis=1)
+    times = _STEP_TIME - _CATCH_UP_TIME * visits - _CHANGE_TIME * changes
+    parts = np.split(times, begins[1:-1] // unit)
     hot = [unit * int(np.argmin(np.append(0.0, np.cumsum(part)))) for part in parts]
     cold: IntArray = begins[:-1] + np.array(hot)
     return cold

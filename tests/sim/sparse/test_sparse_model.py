@@ -1,15 +1,22 @@
-"""Weights of sparse workers during a run saturate as the golden model's do."""
+"""Weights of sparse workers during a run: saturation, and which columns are hot."""
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4sgd.host.data import Dataset
+from p4sgd.host.training import TrainingOptions, train
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
+from p4sgd.sim.emulator import EmulatedDevice
 from p4sgd.sim.model import Targets
+from p4sgd.sim.sparse import model as sparse_model
+from p4sgd.sim.sparse import penalties
 from p4sgd.sim.sparse.entries import Entries
 from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 
@@ -65,3 +72,31 @@ def test_weights_that_come_near_a_limit_saturate(seed, mini_batches, changes, ex
     wanted = golden.train([q], labels, [weights], table, run)
     np.testing.assert_array_equal(model.values()[0][0], wanted.weights[0])
     assert model.saturated.tolist() == [wanted.flags[0].weight_saturated]
+
+
+@pytest.mark.parametrize(
+    ("more", "changes"), [({}, True), ({"l1": 1e-4, "bias": False}, True), ({"staleness": 1}, False)]
+)
+def test_columns_that_turn_out_hot_change_no_weight(monkeypatch, more, changes):
+    """Weights that are all 0 at first do not tell which columns are hot, so that is chosen again in the first run."""
+    monkeypatch.setattr(penalties, "_CATCH_UP_TIME", 0.0)
+    monkeypatch.setattr(sparse_model, "_FIRST_CHOICE", 3)
+    hot, choose = [], SparseModel._choose
+
+    def chosen(model):
+        choose(model)
+        hot.append(int((model._hot[:, 1] - model._hot[:, 0]).clip(0).sum()))
+
+    monkeypatch.setattr(SparseModel, "_choose", chosen)
+    rng = np.random.default_rng(4)
+    features = scipy.sparse.random_array((240, 300), density=0.03, rng=rng, format="csr")
+    data = Dataset(features, rng.choice([-1.0, 1.0], 240), "random")
+    options = TrainingOptions(epochs=2, batch=16, learning_rate=2.0, l2=0.02, workers=2, skip_zeros="never", **more)
+    found = [
+        train(data, options, EmulatedDevice(config, 2)).model.weights.tolist()
+        for config in (WorkerConfig.sparse_worker(), WorkerConfig.small())
+    ]
+    assert found[0] == found[1]
+    assert any(found[0])
+    # After 3, 6 and 12 of 15 mini-batches; the second run begins with weights that tell.
+    assert [count > 0 for count in hot] == ([False, True, True, True, True] if changes else [False, False])
