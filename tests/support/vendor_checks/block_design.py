@@ -1,10 +1,12 @@
 """Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from p4sgd.build.fpga.check import Problem
 from p4sgd.build.fpga.kernel import find_buses
+from p4sgd.build.generate.boards import BOARDS
 from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
 from support.vendor_checks.folder import Call, VendorFolder
 
@@ -29,6 +31,8 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
             cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
     yield from _buses(script, calls, cells, set(kernels))
     yield from _nets(script, calls, cells)
+    yield from _addresses(calls, set(kernels))
+    yield from _memory_clocks(calls)
 
 
 def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
@@ -100,3 +104,50 @@ def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[P
 def _last(words: str) -> str:
     """Name of the object in what a stand-in returned."""
     return words.split()[-1]
+
+
+def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
+    """No two memory ports of kernels share a channel but the last, and no two address ranges of a master overlap."""
+    last = f"HBM_MEM{BOARDS['u280'].hbm.channels - 1}"  # which is the labels', too
+    owners: dict[str, str] = {}
+    ranges: dict[str, list[tuple[range, str]]] = {}  # by master
+    for call in calls:
+        if call.command != "assign_bd_address":
+            continue
+        master, segment = _last(call.option("target_address_space") or "-"), _last(call.arguments[-1])
+        first = int(call.option("offset") or "0", 0)
+        bytes_of = range(first, first + _bytes(call.option("range") or "0"))
+        for others, other in ranges.setdefault(master, []):
+            if bytes_of.start < others.stop and others.start < bytes_of.stop:
+                yield Problem(call.file, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
+        ranges[master].append((bytes_of, segment))
+        channel = segment.rpartition("/")[2]
+        if master.partition("/")[0] in kernels:
+            if channel in owners and channel != last:
+                yield Problem(call.file, f"{channel} is both {owners[channel]}'s and {master}'s", call.line)
+            owners[channel] = master
+
+
+_STACK_PORTS = 16
+"""AXI ports of a stack of HBM (PG276)."""
+
+
+def _memory_clocks(calls: list[Call]) -> Iterator[Problem]:
+    """The clock of each stack of HBM is that of one of its ports, and this port is there."""
+    for call in calls:
+        settings = call.option("dict") if call.command == "set_property" else None
+        found = dict(re.findall(r"CONFIG\.(\w+) (\S+)", settings or ""))
+        if "USER_HBM_STACK" not in found:
+            continue
+        for stack in range(int(found["USER_HBM_STACK"])):
+            default = f"AXI_{_STACK_PORTS * stack:02}_ACLK"
+            clock = found.get(f"USER_CLK_SEL_LIST{stack}", default)
+            port = int(clock[4:6])
+            if port // _STACK_PORTS != stack or found.get(f"USER_SAXI_{port:02}") != "true":
+                yield Problem(call.file, f"the clock of stack {stack} is {clock}, but it has no port {port}", call.line)
+
+
+def _bytes(text: str) -> int:
+    """A size in Vivado's notation: ``4K``, ``256M``, or a number."""
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    return int(text, 0) if unit is None else int(text[:-1], 0) * unit

@@ -4,7 +4,9 @@ Regular expressions find ports and cells in the Verilog. yosys could write them 
 for the smallest worker, and there are a hundred planted faults, each in a folder of its own.
 """
 
+import importlib.util
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -12,10 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import pytest
+
 from p4sgd.build.fpga.check import Folder, Problem, open_folder, run_tcl
 from p4sgd.hw.kernel.verilog import Port
 from support.vendor_checks.commands import COMMANDS
 from support.verilog_ports import read_ports
+
+NEEDS_TCL = pytest.mark.skipif(
+    importlib.util.find_spec("_tkinter") is None and shutil.which("tclsh") is None, reason="needs tkinter or tclsh"
+)
 
 _READERS = {"add_files", "read_verilog", "read_xdc"}
 """Commands whose last argument is a file."""

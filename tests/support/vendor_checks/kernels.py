@@ -1,7 +1,7 @@
 """Check that the XML of a kernel, its Verilog and its register map agree."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from p4sgd.build.fpga.check import Problem
@@ -17,6 +17,13 @@ from support.vendor_checks.folder import VendorFolder
 
 _MEMORY_ADDRESS_BITS = 64
 """Width of the addresses of memory ports that the runtime hands out."""
+
+
+_CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
+"""Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
+
+_INTERRUPTS = (0x004, 0x008, 0x00C)
+"""Registers of a kernel with an interrupt: two enables and a status."""
 
 
 class _Signal(NamedTuple):
@@ -64,7 +71,7 @@ _STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
 
 
 def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
-    """Name, width and direction of ports; port and offset of arguments."""
+    """Name, width and direction of ports; port and offset of arguments; the protocol that the register map implies."""
     for name in folder.described:
         if name not in folder.xml:
             yield Problem(f"{name}.xml", "has no element kernel")
@@ -74,6 +81,8 @@ def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
         for bus in kernel.iter("port"):
             yield from _bus(f"{name}.xml", bus, ports)
         yield from _left_over(folder, name, ports)
+        yield from _names(folder, name, kernel)
+        yield from _protocol(folder, name, kernel)
         yield from _arguments(folder, name, kernel)
 
 
@@ -127,6 +136,38 @@ def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Itera
     for port in ("ap_clk", "ap_rst_n"):
         if port not in ports:
             yield Problem(f"{name}.v", f"has no port {port}")
+
+
+def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+    """The kernel has the same name and version in the XML and as IP."""
+    file, script = f"{name}.xml", f"package_{name}.tcl"
+    vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
+    said: dict[str, Any] = {"vendor": vendor, "library": library, "name": given, "version": version}
+    if {kernel.get("name"), given} != {name}:
+        yield Problem(file, f"the kernel is called {kernel.get('name')} and {kernel.get('vlnv')}, and the file {name}")
+    for call in folder.runs[script].calls:
+        if call.command == "ipx::package_project":
+            for option in ("vendor", "library"):
+                if call.option(option) != said[option]:
+                    yield Problem(script, f"{option} is {call.option(option)}, but {said[option]} in {file}", call.line)
+        elif call.command == "set_property" and said.get(call.arguments[0], call.arguments[1]) != call.arguments[1]:
+            yield Problem(
+                script, f"{call.arguments[0]} is {call.arguments[1]}, but {said[call.arguments[0]]} in {file}"
+            )
+
+
+def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+    """Control and interrupt registers are where UG1393 has them for ``ap_ctrl_hs``, or there are none."""
+    registers = _registers(folder, name)
+    first = registers.at(0)
+    block = [(field.name, field.low, field.bits) for field in first.fields] if first else []
+    wanted = {
+        "hwControlProtocol": "ap_ctrl_hs" if block == _CONTROL_BLOCK else "user_managed",
+        "interrupt": "true" if any(map(registers.at, _INTERRUPTS)) else "false",
+    }
+    for attribute, value in wanted.items():
+        if kernel.get(attribute) != value:
+            yield Problem(f"{name}.xml", f"{attribute} is {kernel.get(attribute)}; by the registers it is {value}")
 
 
 def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:

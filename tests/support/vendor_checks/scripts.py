@@ -1,7 +1,7 @@
 """Check that scripts and constraints fit the Verilog: files, IP parameters, packaged kernels, ports, cells and pins."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,6 +54,15 @@ def _check_parameters(calls: Iterable[Call]) -> Iterator[Problem]:
                     yield Problem(call.file, f"{ip} has no parameter {name}", call.line)
 
 
+_SIGNALS = {
+    "gt": {"GRX_P": False, "GRX_N": False, "GTX_P": True, "GTX_N": True},
+    "diff_clock": {"CLK_P": True, "CLK_N": True},
+}
+"""Signals of interfaces other than AXI, by kind, and whether the master drives them."""
+
+_CLOCKS = {"ap_clk": "xilinx.com:signal:clock_rtl:1.0", "ap_rst_n": "xilinx.com:signal:reset_rtl:1.0"}
+"""Clock and reset, and the interface each must be declared as."""
+
 _CORE = "ipx::current_core "
 """The kernel, as the sandbox names it."""
 
@@ -62,8 +71,11 @@ _FOR_VITIS = {(_CORE, "sdx_kernel"): "true", (_CORE, "sdx_kernel_type"): "rtl"}
 
 
 def _check_package(folder: VendorFolder, kernel: str, run: Run) -> Iterator[Problem]:
-    """The packaging script makes the kernel's IP, and declares its buses with their clock as v++ wants it."""
+    """The packaging script declares clocks, buses, interfaces and pointer registers as the kernel has them."""
     script = f"package_{kernel}.tcl"
+    yield from _clocks(script, run)
+    yield from _interfaces(folder, kernel, script, run)
+    yield from _pointers(folder, kernel, script, run.calls)
     yield from _ip(folder, kernel, script, run.calls)
     buses = {bus.name for bus in find_buses(folder.ports[kernel])}
     clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
@@ -78,6 +90,62 @@ def _check_package(folder: VendorFolder, kernel: str, run: Run) -> Iterator[Prob
         given = run.properties.get((owner, name))
         if given != value:
             yield Problem(script, f"{name} of {owner.strip()} is {given or 'not set'}, and should be {value}")
+
+
+def _clocks(script: str, run: Run) -> Iterator[Problem]:
+    declared = {call.others[0]: call.others[1] for call in run.calls if call.command == "ipx::infer_bus_interface"}
+    for port, kind in _CLOCKS.items():
+        if declared.get(port) != kind:
+            yield Problem(script, f"{port} is declared as {declared.get(port, 'nothing')}, and should be as {kind}")
+    resets = {call.option("reset"): call.option("clock") for call in run.calls if call.option("reset")}
+    if resets != {"ap_rst_n": "ap_clk"}:
+        yield Problem(script, "ap_rst_n does not go with ap_clk")
+
+
+def _interfaces(folder: VendorFolder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """Interfaces other than AXI have all their signals, in the direction of their mode."""
+    directions = {port.name: port.direction for port in folder.ports[kernel]}
+    for call in run.calls:
+        if call.command != "ipx::add_bus_interface":
+            continue
+        name, owner = call.others[0], f"ipx::add_bus_interface {call.others[0]}"
+        kind, mode = ((run.properties.get((owner, each)) or "") for each in ("bus_type_vlnv", "interface_mode"))
+        signals = _SIGNALS.get(kind.removeprefix("xilinx.com:interface:").removesuffix(":1.0"))
+        if signals is None or run.properties.get((owner, "abstraction_type_vlnv")) != kind.replace(":1.0", "_rtl:1.0"):
+            yield Problem(script, f"{name} is of no known kind: {kind}")
+            continue
+        yield from _signals(script, run, directions, f"{mode} {name}", signals)
+
+
+def _signals(
+    script: str, run: Run, directions: Mapping[str, str], interface: str, signals: Mapping[str, bool]
+) -> Iterator[Problem]:
+    for signal, from_master in signals.items():
+        port = run.properties.get((f"ipx::add_port_map {signal}", "physical_name"), "")
+        wanted = "output" if from_master == interface.startswith("master ") else "input"
+        if directions.get(port) != wanted or not port.endswith(signal[-1].lower()):
+            found = f"is {port}, an {directions.get(port)} of the Verilog" if port in directions else "is no port"
+            yield Problem(script, f"{signal} of {interface} {found}: it should be an {wanted} whose name ends so")
+
+
+def _pointers(folder: VendorFolder, kernel: str, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
+    """Pointer registers have the offsets of the kernel's XML."""
+    if kernel not in folder.xml:
+        return
+    registers, offset, name = {}, "", ""
+    for call in calls:
+        match call.command, call.arguments:
+            case "ipx::add_register", (*_, name, _):
+                pass
+            case "set_property", ("address_offset", offset, _):
+                registers[name] = int(offset, 16)
+    for argument in folder.xml[kernel].iter("arg"):
+        if argument.get("addressQualifier") == "4":
+            continue
+        name, wanted = argument.get("name", ""), int(argument.get("offset", "0"), 16)
+        if registers.get(name) != wanted:
+            found = f"at {registers[name]:#05x}" if name in registers else "missing"
+            yield Problem(script, f"register {name} is {found}; {kernel}.xml has it at {wanted:#05x}")
 
 
 def _ip(folder: VendorFolder, kernel: str, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
