@@ -149,16 +149,19 @@ class ControlServer:
 
         Exceptions of functions given to `watch`, and those of methods that are no refusals, pass through.
         """
-        now = time.monotonic()
         for each in list(self._connections):
-            if each.deadline is not None and now >= each.deadline:
-                self._drop(each)
-            elif each.until is not None and each.until.is_over():
+            if each.until is not None and each.until.is_over():
                 self._go_on(each)
         ends = [each.deadline if each.until is None else each.until.end for each in self._connections]
+        now = time.monotonic()
         waits = [end - now for end in ends if end is not None] + ([] if seconds is None else [seconds])
-        for key, _ in self._selector.select(max(0.0, min(waits)) if waits else None):
+        ready = self._selector.select(max(0.0, min(waits)) if waits else None)
+        now = time.monotonic()
+        for key, _ in ready:
             key.data()
+        for each in list(self._connections):  # what has come while the owner was busy is read first
+            if each.deadline is not None and now >= each.deadline:
+                self._drop(each)
 
     def close(self) -> None:
         """Hang up, and listen no longer."""

@@ -303,6 +303,16 @@ def test_strangers_are_no_clients_and_do_not_stay(served, address, monkeypatch, 
         await_end(stranger)
 
 
+def test_who_comes_while_the_owner_is_busy_is_no_staller(served, address, monkeypatch):
+    """As with loops that are compiled, or long mini-batches: what has come meanwhile is read before time is up."""
+    monkeypatch.setattr(serving_clients, "_STRANGER_S", 0.2)
+    monkeypatch.setattr(serving_clients, "_STALL_S", 0.2)
+    served.server.watch(work := socket.socketpair()[0], lambda: time.sleep(0.5))
+    work.shutdown(socket.SHUT_RDWR)
+    with connect(address) as client:
+        assert client.call("echo", bytes(BODY_LIMIT), most=BODY_LIMIT)[1].size == BODY_LIMIT
+
+
 def test_strangers_keep_nobody_out(served, address):
     with contextlib.ExitStack() as opened:
         strangers = [opened.enter_context(raw(address, b"")) for _ in range(60)]
