@@ -226,7 +226,9 @@ class CheckpointFile:
         if epochs_done(states) >= epochs_done(saved.states):
             return
         if not has_ended(saved.states, run.options):
-            raise UserError(f"{self.path}: has {last} of this run: --resume {self.path} continues from there; {anew}")
+            raise UserError(
+                f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew {anew}"
+            )
         if not self._overwrite:
             raise UserError(
                 f"{self.path}: has this run to its end, {last}: --resume {self.path} goes on from there, with more "

@@ -51,7 +51,8 @@ class Convergence:
             return f"{text}, and there is no lower one"
         if at_the_end:
             return f"{text}: try {option('learning_rate', float(f'{rate:.3g}'))}"
-        return f"{text} and went on from earlier weights with {rate:.3g}"
+        remedy = "" if self._automatic else ": try that"  # a rate that nobody gave needs no other
+        return f"{text} and went on from earlier weights with {rate:.3g}{remedy}"
 
     @property
     def separates(self) -> bool:

@@ -41,6 +41,9 @@ _FLAG_REMARKS = {
     "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
 }
 
+_COARSE = 0.01
+"""Relative error of the first learning rate above which there is a remark: those after it have full mantissas."""
+
 
 def release_memory() -> None:
     """Give freed memory back to the system: arrays of millions of columns may not fit into the gaps between others."""
@@ -89,7 +92,10 @@ class RowTraining:
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         batch = options.batch * prepared.mean_weight
-        choose_rate(first, batch, prepared.features)  # raises if it is outside the range of the hardware
+        actual = choose_rate(first, batch, prepared.features).actual  # raises if the hardware has no such rate
+        if abs(actual / first - 1) > _COARSE:
+            remark = f"the learning rate is {actual:.3g} instead of {first:.3g}: it is near the smallest possible"
+            self.remarks.add(remark, own=True)
         state.first_rate = first
         smallest = smallest_rate(batch, prepared.features)
         self._schedule = LearningRateSchedule(

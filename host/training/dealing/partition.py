@@ -7,7 +7,7 @@ import numpy as np
 
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image.image import Shard
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import MAX_WORKERS, UNITS, most_chunks
 
@@ -63,8 +63,12 @@ def partition(
             each = ", ".join(f"{name}: {room:,}" for name, room in zip(names, held, strict=True))
         needed = -(-count // min(held)) if min(held) else MAX_WORKERS + 1
         more = f"at least {needed} workers" if needed <= MAX_WORKERS else "fewer features"
-        larger = f"a larger configuration, for sparse data {option('config', 'sparse')}"
-        raise UserError(f"{text}, more than the workers hold ({each}): use {more}{other}, or {larger}")
+        remedies, share = [more + other], -(-count // workers)
+        if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= share]:
+            remedies.append(f"a larger configuration ({', '.join(larger)})")
+        if units_held(WorkerConfig.sparse_worker(), unit) >= share:
+            remedies.append(f"for sparse data {option('config', 'sparse')}")
+        raise UserError(f"{text}, more than the workers hold ({each}): use {', or '.join(remedies)}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:

@@ -132,3 +132,8 @@ def test_no_other_owners_have_all_inverses_earlier(count, ranks, numbers):
 def test_owners(count, ranks, invert, send, owned):
     """One rank sends nothing; nor is sent what is faster to invert; free broadcasts are shared evenly."""
     assert plan_factors(count, ranks, FactorCosts(0.0, invert, send, float)).owned == owned
+
+
+def test_sums_of_many_factors_are_planned_in_few_steps():
+    plan = plan_factors(200, 1, FactorCosts(1.0, 1.0, 1.0, lambda factors: 0.1))
+    assert all(len(message) % 4 == 0 for message in plan.messages)

@@ -388,6 +388,8 @@ def test_remarks_are_told_once_when_they_come_up():
         ("apart", False, False, {"precision": 4, "planes": 8}),
         ("apart", False, False, {"precision": 2, "planes": 2}),
         ("l2 acts on the weights of whitened features", True, False, {"precondition": "block", "l2": 0.001}),
+        ("learning rate is 7.45e-09 instead of 1e-08: .* near the smallest", True, False, {"learning_rate": 1e-8}),
+        ("near the smallest", False, False, {"learning_rate": 1e-6}),
     ],
 )
 def test_options_that_do_not_suit_each_other_are_told(pattern, told, signed, options):

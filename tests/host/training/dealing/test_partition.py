@@ -61,7 +61,10 @@ SMALL = WorkerConfig(engines=2, lanes=8, chunks=4)
     ("features", "configs", "unit", "says", "fits"),
     [
         (256, [CONFIG] * 2, 16, r"17 units of 16, more .* hold \(8 each\): use at least 3 workers", {"configs": 3}),
-        (128 * 32, [CONFIG] * 32, 16, "use fewer features, or a larger configuration, for sparse .* --config sp", {}),
+        (128 * 32, [CONFIG] * 32, 16, r"use fewer features, or a larger configuration \(small, u280", {}),
+        (3000, [WorkerConfig.small()], 64, r"larger configuration \(u280.*, or for sparse data --config sparse$", {}),
+        (10**8, [CONFIG] * 32, 64, "use fewer features, or for sparse data --config sparse$", {}),
+        (10**8, [WorkerConfig.sparse_worker()], 8, r"\(1,048,576 each\): use at least 12 workers$", {"configs": 12}),
         (100, [CONFIG], 8, r"\(8 each\): use at least 2 workers or --unit 16, or ", {"unit": 16, "configs": 1}),
         (260, [CONFIG], 8, r"\(8 each\): use at least 5 workers, or a larger", {"configs": 5}),
         (100, [CONFIG] * 3, 64, "2 units of 64, too few for 3 workers: use at most 2 w.* or --unit 32", {"unit": 32}),
