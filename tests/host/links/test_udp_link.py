@@ -244,8 +244,16 @@ def test_on_the_wire_it_is_what_the_hardware_takes_but_for_the_checksum():
         ("udp:0.0.0.0", "0.0.0.0 is not the address of a single host"),
         ("udp:255.255.255.255", "255.255.255.255 is not the address of a single host"),
         ("udp:192.0.2.1", "192.0.2.1 is not an address of this machine"),
-        (f"udp:{loopback(1)}", f"another program uses port {PORT} of {loopback(1)}: .* as in udp:.*:51201"),
-        (f"udp:{loopback(1)}:51234", f"another program uses port 51234 of {loopback(1)}: .* as in udp:.*:51201"),
+        pytest.param(
+            f"udp:{loopback(1)}",
+            f"another program uses port {PORT} of {loopback(1)}: .* as in udp:.*:51201",
+            id="taken",
+        ),
+        pytest.param(
+            f"udp:{loopback(1)}:51234",
+            f"another program uses port 51234 of {loopback(1)}: .* as in udp:.*:51201",
+            id="port taken",
+        ),
     ],
 )
 def test_links_that_cannot_be(opened, text, says):
