@@ -57,17 +57,21 @@ def _interrupts_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which alone handles signals
         yield
         return
-    usual, arrived = signal.default_int_handler, list[int]()
+    usual = signal.default_int_handler
     deferred = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == usual]
     for number in deferred:
-        signal.signal(number, lambda number, frame: arrived.append(number))
+        signal.signal(number, lambda number, frame: _arrived.append(number))
     try:
         yield
     finally:
         for number in deferred:
             signal.signal(number, usual)
-        if arrived:
+        if _arrived:
+            _arrived.clear()
             raise KeyboardInterrupt
+
+
+_arrived: list[int] = []  # signals that wait
 
 
 _SIM, _SPEC = Path(__file__).parent, Path(__file__).parents[1] / "hw" / "spec"

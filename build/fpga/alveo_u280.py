@@ -12,6 +12,7 @@ AMD's own files contradict each other on the UART and on the oscillators' FS; co
 choice. B31, an interrupt in one file and a reset in another, is left out. The card has no LED for designs.
 """
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,8 @@ def _rdimm(number: int, *, a: str, dqs_p: str, dqs_n: str, rst: str, clk_p: str,
 
 class AlveoU280Platform(XilinxPlatform):
     """Alveo U280: XCU280 with 8 GB of HBM2, two QSFP28 cages, PCI Express x16, two DDR4 modules.
+
+    Vivado 2023.1 is the last release reported to support the FPGA.
 
     Pins of transceivers have no buffers of `amaranth.lib.io`: connect ``port.p`` and ``port.n`` to the vendor's core.
     If the card finds ``hbm_cattrip`` high or open, it switches the FPGA off. A design with the HBM core requests this
@@ -243,3 +246,13 @@ class AlveoU280Platform(XilinxPlatform):
             raise ResourceError("hbm_cattrip is requested but not driven, which makes the card switch itself off")
         constraints = CONFIGURATION + kwargs.pop("add_constraints", "")
         return super().toolchain_prepare(fragment, name, add_constraints=constraints, **kwargs)
+
+    def toolchain_program(self, products: Any, name: str, **kwargs: Any) -> None:
+        """Load a bitstream by JTAG, with Vivado."""
+        with products.extract(f"{name}.bit") as bitstream:
+            script = Path(bitstream).with_suffix(".tcl")
+            script.write_text(program_script(bitstream))
+            try:
+                subprocess.run(["vivado", "-mode", "batch", "-nojournal", "-nolog", "-source", script], check=True)
+            finally:
+                script.unlink()

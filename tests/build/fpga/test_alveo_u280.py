@@ -1,10 +1,12 @@
 """The U280's platform: pins, constraints, clock and reset, and the pin that must never float."""
 
 import json
+import os
 import re
 
 import pytest
 from amaranth.build import ResourceError
+from amaranth.build.run import LocalBuildProducts
 from amaranth.hdl import Elaboratable, Instance, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.test.blinky import Blinky
@@ -141,3 +143,19 @@ def test_cattrip_is_the_hbm_s_where_the_design_says_so(tmp_path):
     assert level == hbm["connections"]["DRAM_0_STAT_CATTRIP"]
     with pytest.raises(ResourceError, match="hbm_cattrip is requested but not driven"):
         plan(Cattrip(drive=False))
+
+
+def test_a_bitstream_is_loaded_by_vivado(tmp_path, monkeypatch):
+    (tmp_path / "top.bit").write_bytes(b"bits")
+    vivado = tmp_path / "vivado"
+    vivado.write_text(f"""#!/bin/sh
+for last; do :; done
+grep PROGRAM.FILE "$last" > {tmp_path}/said && cat "${{last%.tcl}}.bit" >> {tmp_path}/said
+""")
+    vivado.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    AlveoU280Platform().toolchain_program(LocalBuildProducts(str(tmp_path)), "top")
+    assert re.fullmatch(
+        r"set_property PROGRAM.FILE \{.*\.bit\} \[current_hw_device\]\nbits", (tmp_path / "said").read_text()
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"top.bit", "vivado", "said"}
