@@ -273,11 +273,16 @@ COUNTERS = counter_block(
 )
 """Counters of a run. The counters CYCLES_… add up to CYCLES, in a snapshot too."""
 
-KEYED_COUNTERS = counter_block(0x1C8, {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop})
+KEYED_COUNTERS = counter_block(
+    0x100 + 8 * len(COUNTERS), {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop}
+)
 """Further counters of a worker that speaks version 2 of the packet."""
 
 ECHO_MOST = _program.word(
-    "ECHO_MOST", 0x1D0, _RO, "most micro-batches in a packet that the aggregator takes, by its answer to the last probe"
+    "ECHO_MOST",
+    0x100 + 8 * (len(COUNTERS) + len(KEYED_COUNTERS)),
+    _RO,
+    "most micro-batches in a packet that the aggregator takes, by its answer to the last probe",
 )
 
 _ENGINE_BASE = 0x200
