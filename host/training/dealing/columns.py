@@ -100,10 +100,12 @@ class Split:
             f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
             f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
-        for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse)):
-            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
-                text += f", but {microseconds(other.sample_ns)} on {kind} alone"
-        return text
+        faster = [
+            f"{microseconds(other.sample_ns)} on {kind} alone"
+            for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse))
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns
+        ]
+        return text + (f", but {' and '.join(faster)}" if faster else "")
 
 
 class Dealt(NamedTuple):

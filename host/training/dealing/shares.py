@@ -99,12 +99,13 @@ def deal_to_device(
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     dealt = balanced if after < before else shards
     numbers, sizes = ", ".join(str(name.number) for name in names), ", ".join(str(shard.units.size) for shard in dealt)
-    ideal = sum(shard.units.size for shard in shards) / sum(speeds)
-    return dealt, (
-        f"by measured speed workers {numbers} have {sizes} units of {shards[0].unit} features: the slowest should work "
-        f"for {_time(min(before, after))} in a mini-batch, instead of {_time(before)} (if units could be divided: "
-        f"{_time(ideal)})"
-    )
+    have = f"workers {numbers} have {sizes} units of {shards[0].unit} features"
+    ideal = f"(if units could be divided: {_time(sum(shard.units.size for shard in shards) / sum(speeds))})"
+    if dealt is shards:
+        works = f"the slowest works for {_time(before)} in a mini-batch"
+        return dealt, f"{have}: {works}, and shares by measured speed would change nothing {ideal}"
+    works = f"the slowest should work for {_time(after)} in a mini-batch, instead of {_time(before)}"
+    return dealt, f"by measured speed {have}: {works} {ideal}"
 
 
 def _rounds(shard: Shard) -> int:
