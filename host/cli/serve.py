@@ -106,7 +106,9 @@ def serve(
         check_address(address, secret)  # before the loops are compiled
         with _ending_at_once():
             warm_up()
-        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, owner=owner, token=secret)
+        server = SoftwareAggregatorServer(
+            links, address, slots=slots, jobs=jobs, owner=owner, token=secret, tell=output.remark
+        )
         opened.callback(server.close)
         if metrics_at is not None:
             from p4sgd.host.serve.metrics import MetricsServer
@@ -259,4 +261,4 @@ def worker(
                 warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=secret)))
         output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
-        WorkerServer(served, link, listener, memory_limit << 20).serve()
+        WorkerServer(served, link, listener, memory_limit << 20, tell=output.remark).serve()

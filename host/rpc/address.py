@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -18,6 +19,8 @@ _MOST_PATH_BYTES = 107
 """What Linux has room for (unix(7)), without the zero at the end."""
 
 _BACKLOG = 128
+
+_RETRY_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,15 @@ class ControlAddress:
         with contextlib.ExitStack() as opened:
             connection = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             connection.settimeout(timeout_s)
-            connection.connect(str(self.path))
+            end = time.monotonic() + timeout_s
+            while True:
+                try:
+                    connection.connect(str(self.path))
+                    break
+                except BlockingIOError:  # the queue is full; on a Unix socket this error comes without a wait
+                    if time.monotonic() > end:
+                        raise TimeoutError("timed out") from None
+                    time.sleep(_RETRY_S)
             opened.pop_all()
         return connection
 

@@ -26,8 +26,8 @@ TOKEN_NEEDED = "serves only those who have its token: name a copy of the token's
 _T = TypeVar("_T")
 _LENGTHS = struct.Struct("!IQ")
 _HEAD_LIMIT = 256 << 10
-_PIECE = 1 << 20
-"""Most bytes that are sent at once."""
+_PIECE = 1 << 18
+"""Most bytes that are sent or received at once. In TLS each call of the socket has 16 KiB at most."""
 
 
 class RefusedError(Exception):
@@ -42,8 +42,9 @@ def send(connection: socket.socket, head: dict[str, Any], body: bytes | memoryvi
         first, body = first + body, b""
     for left in (memoryview(first), memoryview(body)):
         while left:
-            piece = left[:_PIECE]
-            left = left[(yield from retry(partial(connection.send, piece), selectors.EVENT_WRITE)) :]
+            piece, left = left[:_PIECE], left[_PIECE:]
+            while piece:
+                piece = piece[(yield from retry(partial(connection.send, piece), selectors.EVENT_WRITE)) :]
             if left:
                 yield selectors.EVENT_WRITE
 
@@ -69,14 +70,15 @@ def receive(
 
 def _read(connection: socket.socket, size: int) -> Generator[int, None, npt.NDArray[np.uint8]]:
     data = np.empty(size, np.uint8)
-    room = data.data
-    while room:
-        count = yield from retry(partial(connection.recv_into, room), selectors.EVENT_READ)
-        if not count:
-            raise ConnectionResetError("it has hung up")
-        room = room[count:]
-        if room and not (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+    for first in range(0, size, _PIECE):
+        if first and not (isinstance(connection, ssl.SSLSocket) and connection.pending()):
             yield selectors.EVENT_READ
+        room = data.data[first : first + _PIECE]
+        while room:
+            count = yield from retry(partial(connection.recv_into, room), selectors.EVENT_READ)
+            if not count:
+                raise ConnectionResetError("it has hung up")
+            room = room[count:]
     return data
 
 

@@ -3,8 +3,9 @@
 No call blocks because of a client, and nothing that a client sends or leaves unsent ends the server.
 """
 
-import contextlib
+import errno
 import inspect
+import math
 import random
 import select
 import selectors
@@ -42,6 +43,12 @@ _HANDSHAKE = b"\x16"
 
 _MOST_STRANGERS = 16
 """Most connections that are not clients' yet; then one makes room."""
+
+_PAUSE_S = 0.1
+"""Time to accept nobody while the process has no descriptors left."""
+
+_TELL_S = 10.0
+"""Shortest time between two remarks on strangers that were refused."""
 
 
 class Methods:
@@ -94,6 +101,7 @@ class _Connection:
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self.socket, self.number, self.peer = connection, connection.fileno(), peer
         self.is_client = False
+        self.events = 0  # that the selector looks for
         self.conversation: _Conversation
         self.until: Until | None = None
         self.deadline: float | None = time.monotonic() + _STRANGER_S
@@ -111,6 +119,7 @@ class ControlServer:
     ``listener`` is closed with the server. ``server`` is its kind, such as ``"worker"``. Messages of ``refusals``,
     exceptions of methods besides `RefusedError` and OSError, are sent to the client. At most ``most_clients`` may be
     connected; another one is told ``busy``, after the server's name. A request's body has ``body_limit`` bytes at most.
+    ``tell`` is called with remarks on strangers that were refused for want of the token.
     """
 
     def __init__(
@@ -123,15 +132,18 @@ class ControlServer:
         most_clients: int,
         busy: str,
         body_limit: int = 0,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         self._listener, self._server, self._methods = listener, server, methods
         self._refusals: tuple[type[Exception], ...] = (RefusedError, OSError, *refusals)
         self._most_clients, self._busy, self._body_limit = most_clients, busy, body_limit
+        self._tell, self._refused, self._tells_at = tell, 0, -math.inf
         self._tls = None if listener.token is None else tls_context(listener.token, ssl.Purpose.CLIENT_AUTH)
         # A process that is started again has lost its state. Clients tell by this number.
         self._process = random.SystemRandom().getrandbits(63)
         self._connections: list[_Connection] = []  # the oldest first
         self._selector = selectors.DefaultSelector()
+        self._accepts_at: float | None = None  # None while it does
         listener.socket.setblocking(False)
         self.watch(listener.socket, self._accept)
 
@@ -152,8 +164,12 @@ class ControlServer:
         for each in list(self._connections):
             if each.until is not None and each.until.is_over():
                 self._go_on(each)
-        ends = [each.deadline if each.until is None else each.until.end for each in self._connections]
         now = time.monotonic()
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._accepts_at = None
+            self.watch(self._listener.socket, self._accept)
+        ends = [self._accepts_at]
+        ends += [each.deadline if each.until is None else each.until.end for each in self._connections]
         waits = [end - now for end in ends if end is not None] + ([] if seconds is None else [seconds])
         ready = self._selector.select(max(0.0, min(waits)) if waits else None)
         now = time.monotonic()
@@ -173,12 +189,15 @@ class ControlServer:
     def _accept(self) -> None:
         try:
             connection = _Connection(*self._listener.accept())
-        except OSError:  # it is gone again
-            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it still waits, and would be found at once again
+                self._selector.unregister(self._listener.socket)
+                self._accepts_at = time.monotonic() + _PAUSE_S
+            return  # else it is gone again
         self._make_room(connection.peer)
         connection.conversation = self._talk(connection)
         self._connections.append(connection)
-        self._selector.register(connection.number, selectors.EVENT_READ, lambda: self._go_on(connection))
+        self._look_for(connection, selectors.EVENT_READ)
 
     def _make_room(self, comer: str) -> None:
         """Drop the oldest stranger of the host that has most of them with the one that comes.
@@ -193,16 +212,14 @@ class ControlServer:
     def _drop(self, connection: _Connection) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
-            with contextlib.suppress(KeyError):  # while it waits for a condition
-                self._selector.unregister(connection.number)
+            self._look_for(connection, 0)
+            connection.conversation.close()  # which may hold a large body
             connection.socket.close()
 
     def _go_on(self, connection: _Connection) -> None:
         """Continue a conversation until it has to wait."""
         if connection not in self._connections:  # dropped in this turn
             return
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(connection.number)
         try:
             awaited = next(connection.conversation)
         except (StopIteration, OSError, MemoryError):
@@ -211,9 +228,18 @@ class ControlServer:
         connection.until = awaited if isinstance(awaited, Until) else None
         if connection.is_client:
             connection.deadline = time.monotonic() + _STALL_S if isinstance(awaited, int) else None
-        if connection.until is None:
-            events = awaited if isinstance(awaited, int) else selectors.EVENT_READ
+        events = awaited if isinstance(awaited, int) else selectors.EVENT_READ
+        self._look_for(connection, 0 if connection.until else events)
+
+    def _look_for(self, connection: _Connection, events: int) -> None:
+        """Have `turn` go on with a conversation at one of these events; 0 is none."""
+        if events == connection.events:
+            return
+        if connection.events:
+            self._selector.unregister(connection.number)
+        if events:
             self._selector.register(connection.number, events, lambda: self._go_on(connection))
+        connection.events = events
 
     def _talk(self, connection: _Connection) -> _Conversation:
         """What is said on a connection, from the beginning to the end."""
@@ -222,7 +248,13 @@ class ControlServer:
             if first == _HANDSHAKE:
                 wrapped = self._tls.wrap_socket(connection.socket, server_side=True, do_handshake_on_connect=False)
                 connection.socket = wrapped
-                yield from retry(wrapped.do_handshake, selectors.EVENT_READ)
+                try:
+                    yield from retry(wrapped.do_handshake, selectors.EVENT_READ)
+                except ssl.SSLEOFError:  # it has hung up
+                    raise
+                except ssl.SSLError:
+                    self._note_refusal(connection)
+                    raise
         try:
             hello, _ = yield from receive(connection.socket, head_limit=_HELLO_LIMIT)
             yield from send(connection.socket, self._admit(connection, hello))
@@ -237,6 +269,7 @@ class ControlServer:
     def _admit(self, connection: _Connection, hello: dict[str, Any]) -> dict[str, Any]:
         """Answer a stranger, who may become a client. Those that have hung up make room."""
         if self._tls is not None and not isinstance(connection.socket, ssl.SSLSocket):
+            self._note_refusal(connection)
             return {"error": TOKEN_NEEDED}
         wanted = {"server": self._server, "version": VERSION}
         if hello != wanted:
@@ -248,6 +281,14 @@ class ControlServer:
                 self._drop(each)
         connection.is_client = sum(each.is_client for each in self._connections) < self._most_clients
         return {"ok": self._process} if connection.is_client else {"error": self._busy}
+
+    def _note_refusal(self, connection: _Connection) -> None:
+        """Note that a stranger does not have the token."""
+        self._refused += 1
+        if time.monotonic() >= self._tells_at:
+            many = "a client was" if self._refused == 1 else f"{self._refused} clients were"
+            self._tell(f"{many} refused for want of this {self._server}'s token, the last from {connection.peer}")
+            self._refused, self._tells_at = 0, time.monotonic() + _TELL_S
 
     def _carry_out(
         self, request: dict[str, Any], body: npt.NDArray[np.uint8]

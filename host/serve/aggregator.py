@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -118,7 +118,8 @@ class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
     ``links`` are the ports in order, by name; the caller closes them. ``control``, ``owner`` and ``token`` are those of
-    a `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``.
+    a `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``. ``tell`` is called with remarks on
+    controllers without the token.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class SoftwareAggregatorServer:
         jobs: int,
         owner: tuple[int, int] | None = None,
         token: bytes | None = None,
+        tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
         most = min((most_micro_batches(link.most_bytes) for link in links.values()), default=0)
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
@@ -143,6 +145,7 @@ class SoftwareAggregatorServer:
             self.requests.methods,
             most_clients=_MOST_CLIENTS,
             busy=f"is in use by {_MOST_CLIENTS} other programs, which is the most: try again in a moment",
+            tell=tell,
         )
         for port, link in enumerate(self._links):
             self._control.watch(link, partial(self._take, port))

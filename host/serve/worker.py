@@ -1,6 +1,7 @@
 """The server of a worker process: a worker between a network link and a control socket."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
@@ -52,10 +53,19 @@ class WorkerServer:
     """Serves a worker to one client at a time.
 
     Packets of the worker come from ``link``; it sends by itself. ``listener`` is closed with the server. All memories
-    of the worker may keep ``memory_limit`` bytes; a run may also hold what was overwritten since it began.
+    of the worker may keep ``memory_limit`` bytes; a run may also hold what was overwritten since it began. ``tell`` is
+    called with remarks on clients without the listener's token.
     """
 
-    def __init__(self, worker: ServedWorker, link: Link, listener: ControlListener, memory_limit: int) -> None:
+    def __init__(
+        self,
+        worker: ServedWorker,
+        link: Link,
+        listener: ControlListener,
+        memory_limit: int,
+        *,
+        tell: Callable[[str], None] = lambda remark: None,
+    ) -> None:
         self._worker = worker
         self._link = link
         self._memory_limit = memory_limit
@@ -75,6 +85,7 @@ class WorkerServer:
             most_clients=1,
             busy="is in use by another program: wait until that has ended",
             body_limit=memory_limit,
+            tell=tell,
         )
         self._control.watch(link, self._take_frames)
 

@@ -71,8 +71,8 @@ def emulated(config, send):
 
 
 @contextlib.contextmanager
-def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None):
-    """Serve a worker; gives the other end of its link."""
+def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_address=None, token=None, tell=print):
+    """Serve a worker; gives the other end of its link. ``tell`` is called with its remarks."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     wake, waker = socket.socketpair()
     failures = []
@@ -81,7 +81,7 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_a
     worker = make(config, link.send)
 
     def serve(listener):
-        server = WorkerServer(worker, link, listener, memory_limit)
+        server = WorkerServer(worker, link, listener, memory_limit, tell=tell)
         server._control.watch(wake, stop)
         try:
             server.serve()

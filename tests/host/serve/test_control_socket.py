@@ -2,9 +2,12 @@
 
 import contextlib
 import errno
+import gc
+import inspect
 import os
 import random
 import re
+import resource
 import select
 import signal
 import socket
@@ -25,7 +28,7 @@ from p4sgd.host.rpc import address as listening
 from p4sgd.host.rpc import server as serving_clients
 from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient, GoneError, RefusalError
-from p4sgd.host.rpc.message import VERSION
+from p4sgd.host.rpc.message import VERSION, _read
 from p4sgd.host.rpc.server import ControlServer, Methods, Until
 
 HELLO = b'{"server":"test","version":%d}' % VERSION
@@ -161,6 +164,21 @@ def test_another_kind_of_server_is_not_taken_for_the_right_one(served, address):
         ControlClient(address, "worker", "worker 0", "p4sgd worker", timeout_s=10)
 
 
+def test_a_server_with_a_full_queue_is_waited_for(address):
+    """Of a Unix socket the queue is full at once, without a wait."""
+    listener = socket.socket(socket.AF_UNIX)
+    with listener, contextlib.ExitStack() as opened:
+        listener.bind(str(address.path))
+        listener.listen(0)
+        opened.enter_context(address.connect(10))
+        with pytest.raises(TimeoutError):
+            address.connect(0.1)
+        timer = threading.Timer(0.1, lambda: opened.enter_context(listener.accept()[0]))
+        timer.start()
+        opened.enter_context(address.connect(10))
+        timer.join()
+
+
 def test_a_server_that_hangs_is_not_waited_for_again(address, monkeypatch):
     with contextlib.closing(ControlListener(address)):
         with pytest.raises(GoneError, match=r"^the server has not answered for 0\.2 s$"):
@@ -270,6 +288,18 @@ def test_who_stops_in_the_middle_is_cut_off(served, address, monkeypatch, begin)
         await_end(connection)
 
 
+def test_the_body_of_who_is_cut_off_is_not_kept(served, address, monkeypatch):
+    monkeypatch.setattr(serving_clients, "_STALL_S", 0.2)
+    read = _read.__code__
+    gc.disable()
+    try:
+        with raw(address, message(HELLO) + message(b'{"do":"echo"}', bytes(BODY_LIMIT))[:-1]) as connection:
+            await_end(connection)
+        assert not any(inspect.isgenerator(each) and each.gi_code is read for each in gc.get_objects())
+    finally:
+        gc.enable()
+
+
 def test_who_takes_no_answers_is_cut_off(served, address, monkeypatch):
     monkeypatch.setattr(serving_clients, "_STALL_S", 0.2)
     asked = message(b'{"do":"echo"}', bytes(BODY_LIMIT))
@@ -320,6 +350,27 @@ def test_strangers_keep_nobody_out(served, address):
             assert client.call("total")[0] == 0
         for each in strangers[: 60 - 16]:
             assert each.recv(1) == b"", "it has made room"
+
+
+def test_a_client_that_comes_while_there_are_no_descriptors_is_served_later(address):
+    server = ControlServer(ControlListener(address), "test", Methods(), most_clients=1, busy="is busy")
+    with contextlib.closing(server), raw(address) as client:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(client.fileno())
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            server.turn(10)
+            began = time.monotonic()
+            server.turn(0.05)
+            assert time.monotonic() - began >= 0.04, "it waits instead of trying again and again"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        end = time.monotonic() + 10
+        while not server.has_clients:
+            server.turn(0.1)
+            assert time.monotonic() < end
+        assert b"ok" in client.recv(100)
 
 
 def test_strangers_of_one_host_keep_nobody_out_of_another():

@@ -36,9 +36,14 @@ def free_address():
 
 
 @pytest.fixture
-def address():
+def remarks():
+    return []
+
+
+@pytest.fixture
+def address(remarks):
     found = free_address()
-    with serve_worker(WorkerConfig.tiny(), found, token=TOKEN):
+    with serve_worker(WorkerConfig.tiny(), found, token=TOKEN, tell=remarks.append):
         write(found, BEFORE)
         yield found
 
@@ -65,12 +70,14 @@ def read(address):
         (TOKEN + b"!", "has another token: give both sides the same file"),
     ],
 )
-def test_who_has_the_token_may_and_others_may_not(address, token, says):
+def test_who_has_the_token_may_and_others_may_not(address, remarks, token, says):
     write(address, AFTER)
+    assert remarks == []
     for _ in range(3):
         with pytest.raises(UserError, match=f"^worker 3 at {address} {says}"):
             write(address, BEFORE, token)
     assert read(address) == AFTER
+    assert remarks == ["a client was refused for want of this worker's token, the last from 127.0.0.1"], "one in 10 s"
 
 
 def requests():
@@ -99,7 +106,7 @@ def forged():
 
 
 @pytest.mark.parametrize("make_context", [lambda: None, unverified, forged], ids=["plain", "no certificate", "forged"])
-def test_requests_without_the_token_are_not_carried_out(address, make_context):
+def test_requests_without_the_token_are_not_carried_out(address, remarks, make_context):
     context = make_context()
     with contextlib.suppress(OSError), ControlAddress.parse(address).connect(10) as connection:
         encrypted = connection if context is None else context.wrap_socket(connection)
@@ -108,6 +115,7 @@ def test_requests_without_the_token_are_not_carried_out(address, make_context):
             while got := encrypted.recv(1000):
                 assert b'"ok"' not in got
     assert read(address) == BEFORE
+    assert len(remarks) == 1
 
 
 class Relay:
