@@ -82,7 +82,7 @@ _COPIES = {False: 1.25, True: 4.0}  # to put a bucket in order, relative to its 
 
 def unfinished_folder(folder: Path) -> Path:
     """The folder in which another one is prepared, before it is renamed."""
-    return folder.with_name(f"{folder.name}.unfinished")
+    return folder.parent / f"{folder.name}.unfinished"  # "." and "/" have no name
 
 
 def make_folder(
@@ -117,7 +117,10 @@ def make_folder(
         remedy = "choose another name or delete it"
         if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
             raise UserError(f"{folder}: is there already: {remedy}")
-        if json.loads((folder / _REQUEST).read_bytes()) != request:
+        before = None
+        with contextlib.suppress(ValueError):  # it is damaged
+            before = json.loads((folder / _REQUEST).read_bytes())
+        if before != request:
             raise UserError(f"{folder}: is there already, made from other data or with other options: {remedy}")
         return load_manifest(folder, remedy=remedy)[0]
     except OSError as error:
@@ -189,6 +192,9 @@ class _Preparation:
 
     def run(self) -> None:
         source, options = self.source, self.options
+        if source.options.target_columns:
+            remedy = "train from the file, or prepare it for each"
+            raise UserError(f"{source.name}: several label columns cannot be prepared: {remedy}")
         if options.missing != "error" and not source.fills_gaps:
             raise missing_error(source.name, options)
         sha256 = ""

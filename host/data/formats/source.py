@@ -193,10 +193,8 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
 def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
     """Read all samples once, of which only labels and weights are kept; `Source.blocks` reads them again.
 
-    Raises `UserError` if there are several label columns.
+    There is one column of labels.
     """
-    if source.options.target_columns:
-        raise UserError(f"{source.name}: several label columns cannot be prepared: train from the file")
     with source.explained():
         joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
         source.space = source.settle(lambda value: [value])
@@ -309,9 +307,8 @@ def _with_targets(source: Source, samples: LabelledSamples, targets: npt.NDArray
 
 def no_numbers(name: str, column: str | int | None) -> UserError:
     """The error of several targets that are texts."""
-    return UserError(
-        f"{name}: the labels of {column} are texts, those of several targets must be numbers: write 0 and 1"
-    )
+    remedy = "write 0 and 1 for two classes, or train on one column at a time"
+    return UserError(f"{name}: the labels of {column} are texts, those of several targets must be numbers: {remedy}")
 
 
 class GrowingArray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import tracemalloc
@@ -293,6 +294,32 @@ def test_a_folder_of_other_data_or_options_is_left_alone(job, tiny, tmp_path):
     with pytest.raises(UserError, match="is there already"):
         build(path, folder, options)
     assert contents(folder) == made
+    for other in (Path("."), Path("/")):
+        with pytest.raises(UserError, match="is there already"):
+            build(path, other, options)
+    (folder / "job.json").write_text("{")
+    with pytest.raises(UserError, match="made: is there already"):
+        build(path, folder, options)
+
+
+def test_damage_is_found(job, tiny):
+    path, folder, options = job
+    build(path, folder, options)
+    manifest = (folder / "manifest.json").read_bytes()
+    (folder / "manifest.json").write_bytes(re.sub(rb'"version": \d+', b'"version": 1', manifest))
+    with pytest.raises(UserError, match=r"manifest\.json: .* of version 1, .*: choose another name or delete it$"):
+        build(path, folder, options)
+    (folder / "manifest.json").write_bytes(manifest)
+    for name, whole in contents(folder).items():
+        for damaged in (whole[: len(whole) // 2], whole[:2] + bytes([whole[2] ^ 1]) + whole[3:], None):
+            (folder / name).unlink()
+            if damaged is not None:
+                (folder / name).write_bytes(damaged)
+            if name != "job.json":
+                with pytest.raises(UserError, match=f"{name}.*prepare the data again"):
+                    open_prepared(folder).verify()
+        (folder / name).write_bytes(whole)
+    open_prepared(folder).verify()
 
 
 def test_a_file_that_changes_between_readings_is_noticed(job, tiny):
