@@ -189,18 +189,29 @@ def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
     return values
 
 
-def _refuse_unknown_tables(command: click.Command, document: Mapping[str, Any], path: Path, prefix: str = "") -> None:
-    """Refuse tables of no command: a file may serve several commands, but a misspelt table must not go unnoticed."""
+def _refuse_unknown_tables(
+    command: click.Command | None, document: Mapping[str, Any], path: Path, prefix: str = ""
+) -> None:
+    """Refuse tables that no command reads: a file may serve several, but a misspelt one must not go unnoticed."""
     if not isinstance(command, click.Group):
         return
     context = click.Context(command)
     for name, table in document.items():
-        if (known := command.get_command(context, name)) is None:
+        if not _takes_options(known := command.get_command(context, name)):
             kind = "table" if isinstance(table, dict) else "key outside a table"
-            tables = ", ".join(f"[{prefix}{each}]" for each in command.list_commands(context))
+            takers = [
+                each for each in command.list_commands(context) if _takes_options(command.get_command(context, each))
+            ]
+            tables = ", ".join(f"[{prefix}{each}]" for each in takers)
             raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {tables}")
         if isinstance(table, dict):
             _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
+
+
+def _takes_options(command: click.Command | None) -> bool:
+    return isinstance(command, click.Group) or (
+        command is not None and any(param.name == "options" for param in command.params)
+    )
 
 
 def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:

@@ -88,7 +88,8 @@ def serve(
 
     if slots * jobs > _MOST_SLOTS:
         raise UserError(
-            f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}"
+            f"--slots {slots} of --jobs {jobs} would be {slots * jobs:,} slots, the most are {_MOST_SLOTS:,}: "
+            "ask for fewer of either"
         )
     if len(interfaces) > MAX_PORTS:
         raise UserError(f"--interface: an aggregator has at most {MAX_PORTS} ports, not {len(interfaces)}")

@@ -29,6 +29,12 @@ def train(output, **values):
     click.echo(json.dumps(values | {"json": output.as_json, "quiet": output.quiet}))
 
 
+@program.command()
+@options.output(file=False)
+def info(output):
+    pass
+
+
 @program.group()
 def data():
     pass
@@ -87,6 +93,7 @@ def test_nested_commands_have_nested_tables(tmp_path):
         ("[train]\nloss = 'cubic'", r"\[train\] loss: .*'cubic'.*squared.*hinge"),
         ("[train.deep]\nx = 1", r"\[train\] deep: unknown option"),
         ("[trian]\nbatch = 8", r"unknown table trian; .*\[train\], \[data\]"),
+        ("[info]\njson = true\n[train]\n", r"unknown table info; there are \[train\], \[data\]$"),  # reads no file
         ("batch = 8", "unknown key outside a table batch"),
         ("[train]\n[data.sinth]\n", r"unknown table data\.sinth; .*\[data\.synth\]"),
         ("train = 3", r"has no table \[train\]"),
