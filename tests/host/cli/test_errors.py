@@ -113,7 +113,7 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("predict model breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
     ("evaluate model good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
     ("train breast_cancer --options no.toml", r"no\.toml: .*No such file or directory$"),
-    ("train breast_cancer --options info.toml", r"info\.toml: has no table \[train\]"),
+    ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; there are \[train\]"),
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
     ("data synth rcv1 --out x.xls --scale 0.01", r"x\.xls: .*format.*\.libsvm or \.npz"),
