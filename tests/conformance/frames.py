@@ -17,6 +17,11 @@ KEYED_BYTES = 40
 
 BROADCAST = 0xFFFF_FFFF_FFFF
 
+MAC = 0x0250_3453_47FF
+"""The aggregator's address."""
+
+ROUNDS = 1 << 16
+
 # destination, source, EtherType, version and type, job, slot, round, shard, workers, bitmap, reserved; then the values
 _HEADER = struct.Struct(">6s6sHBBHHBBI6s")
 _KEY = struct.Struct(">Q")

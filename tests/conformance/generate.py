@@ -1,31 +1,31 @@
-r"""Writes vectors: those of `cases/`, and long random sequences with what the oracle says of them.
+r"""Writes vectors: the committed frames and long random sequences, with what the oracle says of them.
 
-python tests/conformance/generate.py                                     # the files of vectors/, anew
+python tests/conformance/generate.py                                     # the files of vectors/, judged anew
 python tests/conformance/generate.py --out DIR --seed 1 --frames 100000  # more, for a switch of your own
 python tests/conformance/generate.py --out DIR --slots 4096 --places 8 --ports 32
 """
 
 import argparse
-import pkgutil
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from conformance import cases
+from conformance.oracle import judged
 from conformance.random_sequences import random_cases
-from conformance.script import cases_of
-from conformance.vectors import Case, Geometry, write
+from conformance.vectors import Case, Geometry, read, write
 
 COMMITTED = Path(__file__).with_name("vectors")
 KEYED = COMMITTED / "version2"
-"""Vectors for who speaks version 2: about its packets, and random ones. --version 2 makes the other topics."""
+"""Vectors for who speaks version 2: about its packets, and random ones."""
 
-KEYED_TOPIC = "keyed"
+RANDOM = "random.jsonl.gz"
 SEED, FRAMES = 0, 4000
-"""Of the random sequences that are committed."""
+"""Of the random sequences that are committed; those of version 2 have a quarter of the frames."""
+
+SMALLEST = Geometry(slots=8, places=2, ports=4)
+"""What the committed frames can be judged for."""
 
 
 def committed() -> dict[Path, Geometry]:
@@ -34,29 +34,23 @@ def committed() -> dict[Path, Geometry]:
     return plain | {file: Geometry(version=2) for file in sorted(KEYED.glob("*.jsonl*"))}
 
 
-SMALLEST = Geometry(slots=8, places=2, ports=4)
-"""What cases can be made for."""
-
-
-def topics(version: int = 1) -> list[str]:
-    known = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
-    return [topic for topic in known if version > 1 or topic != KEYED_TOPIC]
-
-
-def topic_cases(topic: str, geometry: Geometry) -> Iterator[Case]:
-    """The cases of a module of `cases/`."""
-    return cases_of(import_module(f"conformance.cases.{topic}"), geometry)
+def cases_of(file: Path, geometry: Geometry) -> Iterator[Case]:
+    """The cases of a committed file as the oracle judges them."""
+    if file.name == RANDOM:
+        return random_cases(geometry, SEED, FRAMES // 4 if geometry.version > 1 else FRAMES)
+    return judged(list(read(file)), geometry)
 
 
 def hand_written(geometry: Geometry) -> Iterator[Case]:
-    """The cases of all topics that are for an aggregator of this version."""
-    for topic in topics(geometry.version):
-        yield from topic_cases(topic, geometry)
+    """The cases of all topics, for an aggregator of any size; those of version 2 for one that speaks it."""
+    for file, its in committed().items():
+        if file.name != RANDOM and its.version <= geometry.version:
+            yield from read(file) if its == geometry else cases_of(file, geometry)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=COMMITTED, help="folder to write to (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="folder to write to (default: the committed files)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the random sequences (default: %(default)s)")
     parser.add_argument("--frames", type=int, default=FRAMES, help="in random sequences (default: %(default)s)")
     default = Geometry()
@@ -65,18 +59,16 @@ def main() -> None:
     parser.add_argument("--ports", type=int, default=default.ports, help="ports that jobs use")
     parser.add_argument("--version", type=int, choices=[1, 2], default=1, help="of the packet that is spoken")
     given = parser.parse_args()
+    if given.out is None:
+        for file, geometry in committed().items():
+            write(file, cases_of(file, geometry))
+        return
     geometry = Geometry(given.slots, given.places, given.ports, given.version)
     if not geometry.holds(SMALLEST):
         parser.error(f"cases are for {SMALLEST} and more, not for {geometry}")
     given.out.mkdir(parents=True, exist_ok=True)
-    for topic in topics(given.version):
-        write(given.out / f"{topic}.jsonl", topic_cases(topic, geometry))
-    write(given.out / "random.jsonl.gz", random_cases(geometry, given.seed, given.frames))
-    if given.out == COMMITTED:
-        KEYED.mkdir(exist_ok=True)
-        geometry = Geometry(version=2)
-        write(KEYED / f"{KEYED_TOPIC}.jsonl", topic_cases(KEYED_TOPIC, geometry))
-        write(KEYED / "random.jsonl.gz", random_cases(geometry, SEED, FRAMES // 4))
+    write(given.out / "cases.jsonl", hand_written(geometry))
+    write(given.out / RANDOM, random_cases(geometry, given.seed, given.frames))
 
 
 if __name__ == "__main__":

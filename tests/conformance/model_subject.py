@@ -7,9 +7,8 @@ from typing import Any
 from support.aggregator_model import Aggregator
 from support.batch import answers_of
 
-from conformance.frames import MOST
-from conformance.script import MAC
-from conformance.subject import Abilities, State
+from conformance.frames import MAC, MOST
+from conformance.runner import Abilities, State
 from conformance.vectors import Geometry
 from p4sgd.hw.spec.job import Job
 from p4sgd.sim.network.batch import BatchAggregator

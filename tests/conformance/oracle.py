@@ -5,8 +5,8 @@ these whenever it is asked. Checks are a list, in the order of the specification
 with the implementations that it judges.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from conformance.frames import (
@@ -17,15 +17,16 @@ from conformance.frames import (
     ECHO,
     FULL,
     KEYED_BYTES,
+    MAC,
     MOST,
     PARTIAL,
     PROBE,
+    ROUNDS,
     VALUES,
     Frame,
     is_keyed,
 )
-from conformance.script import MAC, ROUNDS
-from conformance.vectors import Answer, Geometry, Look
+from conformance.vectors import Answer, Begin, Case, End, Geometry, Look, Send
 from p4sgd.hw.spec.job import Job
 
 
@@ -254,3 +255,29 @@ class Oracle:
             count=None,
         )
         return Answer(reply.to_bytes(), job.ports if to_all else 1 << member.port)
+
+
+def judged(cases: Iterable[Case], geometry: Geometry) -> Iterator[Case]:
+    """The same frames for an aggregator of another size or version, with what the oracle says of them.
+
+    Cases that need more places are left out, and so are looks at slots that there are not.
+    """
+    for case in cases:
+        if not any(isinstance(step, Begin) and step.place >= geometry.places for step in case.steps):
+            oracle = Oracle(geometry)
+            found = Case(case.name, case.why, case.mac, geometry)
+            for step in case.steps:
+                match step:
+                    case Begin(place, job, first_round):
+                        oracle.begin(place, job, first_round)
+                        found.steps.append(step)
+                    case End(place):
+                        oracle.end(place)
+                        found.steps.append(step)
+                    case Look(place=place, slot=slot):
+                        if slot < geometry.slots:
+                            found.steps.append(oracle.look(place, slot))
+                    case Send(frame=frame, port=port):
+                        answer, counts = oracle.judge(frame, port)
+                        found.steps.append(replace(step, answer=answer, counts=counts))
+            yield found

@@ -4,9 +4,8 @@ import random
 from collections import deque
 from collections.abc import Iterator
 
-from conformance.frames import ACK, BROADCAST, BYTES, PARTIAL, PROBE, VALUES, Frame, is_keyed
+from conformance.frames import ACK, BROADCAST, BYTES, MAC, PARTIAL, PROBE, ROUNDS, VALUES, Frame, is_keyed
 from conformance.oracle import Oracle, Service
-from conformance.script import MAC, ROUNDS
 from conformance.vectors import Begin, Case, End, Geometry, Look, Send
 from p4sgd.hw.spec.job import Job, Member
 

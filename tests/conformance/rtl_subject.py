@@ -10,9 +10,8 @@ from support.bench import start
 from support.frames import KEEP, beat
 from support.streams import StreamSink, StreamSource
 
-from conformance.frames import BYTES
-from conformance.script import MAC
-from conformance.subject import Abilities, State
+from conformance.frames import BYTES, MAC
+from conformance.runner import Abilities, State
 from conformance.vectors import Geometry
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec import aggregator as registers

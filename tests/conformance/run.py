@@ -13,13 +13,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from conformance.controlled_subject import ControlledSubject
+from conformance.controlled_subject import ControlledSubject, abilities_of
 from conformance.generate import SMALLEST, hand_written
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, run
-from conformance.subject import Abilities
 from conformance.vectors import Geometry
-from conformance.wire import LONGEST, SHORTEST
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.errors import P4sgdError
@@ -41,16 +39,8 @@ def main() -> None:
             geometry = Geometry(controller.slots, controller.jobs, len(given.interface), version)
             if not geometry.holds(SMALLEST):
                 sys.exit(f"cases are for {SMALLEST} and more, not for {geometry}")
-            abilities = Abilities(
-                geometry,
-                SHORTEST,
-                LONGEST,
-                sees_other_protocols=False,
-                keeps_order=False,
-                looks=not given.no_looks,
-            )
-            settle_s = given.settle_ms / 1000
-            subject = ControlledSubject(controller, given.interface, abilities, settle_s=settle_s)
+            abilities = abilities_of(geometry, looks=not given.no_looks)
+            subject = ControlledSubject(controller, given.interface, abilities, settle_s=given.settle_ms / 1000)
             stack.callback(subject.close)
             print("cases:", run(subject, hand_written(geometry)))
             print("random sequences:", run(subject, random_cases(geometry, given.seed, given.random)))

@@ -1,15 +1,64 @@
 """Runs vectors on a subject and compares all that it shows with what it should."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from conformance.frames import describe
-from conformance.subject import Abilities, State, Subject
-from conformance.vectors import Begin, Case, End, Look, Send, Step
+from conformance.vectors import Begin, Case, End, Geometry, Look, Send, Step
+from p4sgd.hw.spec.job import Job
 
-_ETHERTYPE = slice(12, 14)
-_OURS = (0x88B5).to_bytes(2, "big")
+
+class State(NamedTuple):
+    """What is seen of a slot: its round, and bitmaps of shards."""
+
+    round: int
+    aggregated: int
+    acknowledged: int
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What of a vector a subject can be shown, and what it can show; the rest is left out.
+
+    It takes cases for exactly so many slots as in ``geometry``, and for no more places and ports. Frames of
+    ``shortest`` to ``longest`` bytes reach it, those of other EtherTypes only if it ``sees_other_protocols``.
+    ``keeps_order``: frames sent one right after the other arrive in this order, whatever the ports; else each is sent
+    when all has come of the one before. ``looks``: it shows the state of slots, and counts nothing by that.
+    """
+
+    geometry: Geometry
+    shortest: int = 0
+    longest: int = 9000
+    sees_other_protocols: bool = True
+    keeps_order: bool = True
+    looks: bool = True
+
+
+class Subject(Protocol):
+    """An aggregator to be tested, of the address that vectors name; all calls return when the thing is done."""
+
+    abilities: Abilities
+
+    def begin(self, place: int, job: Job, first_round: int) -> None:
+        """Serve a job in a place, all its slots fresh; one that was there is ended."""
+
+    def end(self, place: int) -> None:
+        """Serve the job in a place no longer; nothing if there is none."""
+
+    def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:
+        """Send frames into ports, in this order, as close to each other as can be; returns what comes out.
+
+        Ports come before bytes, in order within a port. Who cannot know when all has come waits for so many
+        ``answers``, with patience, and then a little longer for more.
+        """
+
+    def look(self, place: int, slot: int) -> State:
+        """The state of a slot of the job in a place. Never called without ``abilities.looks``."""
+
+    def counters(self) -> dict[str, int]:
+        """Counters by the names of ``p4sgd.hw.spec.aggregator.counters``; those that are missing are not compared."""
 
 
 class NonconformanceError(AssertionError):
@@ -32,24 +81,13 @@ class Done:
 
 
 def run(subject: Subject, cases: Iterable[Case], *, close: bool = False) -> Done:
-    """Show a subject all cases, one after the other.
+    """Show a subject all cases, for an aggregator of its size, one after the other.
 
-    Parameters
-    ----------
-    subject
-        The aggregator. Whatever it serves is ended before each case.
-    cases
-        Vectors for an aggregator of its size.
-    close
-        Send frames right after one another, from one beginning or end of a job to the next. Slots are looked at then
-        only at the end. Else each frame is sent when all has come of the one before, and its answer is known by that.
+    Whatever it serves is ended before each case. ``close`` sends frames right after one another, from one beginning or
+    end of a job to the next, and slots are looked at only then. Else each frame is sent when all has come of the one
+    before, and its answer is known by that.
 
-    Raises
-    ------
-    NonconformanceError
-        At the first difference.
-    UnfitError
-        If a case is for an aggregator of another size.
+    Raises NonconformanceError at the first difference, UnfitError if a case is for an aggregator of another size.
     """
     done = Done()
     counters = subject.counters()
@@ -57,12 +95,6 @@ def run(subject: Subject, cases: Iterable[Case], *, close: bool = False) -> Done
         counters = _Run(subject, case, done).play(counters, close and subject.abilities.keeps_order)
         done.cases += 1
     return done
-
-
-def reaches(abilities: Abilities, frame: bytes) -> bool:
-    """Whether a frame can be shown to a subject."""
-    fits = abilities.shortest <= len(frame) <= abilities.longest
-    return fits and (abilities.sees_other_protocols or frame[_ETHERTYPE] == _OURS)
 
 
 class _Run:
@@ -81,7 +113,7 @@ class _Run:
         for place in range(self._case.geometry.places):
             self._subject.end(place)
         expected: Counter[str] = Counter()
-        for group in _close_groups(self._case.steps) if close else _single(self._case.steps):
+        for group in _groups(self._case.steps, close):
             shown = [(number, step) for number, step in group if self._is_shown(step)]
             sends = [(number, step) for number, step in shown if isinstance(step, Send)]
             if sends:
@@ -95,10 +127,13 @@ class _Run:
         return after
 
     def _is_shown(self, step: Step) -> bool:
-        if isinstance(step, Send) and not reaches(self._subject.abilities, step.frame):
-            self._done.left_out += 1
-            return False
-        return not isinstance(step, Look) or self._subject.abilities.looks
+        able = self._subject.abilities
+        if not isinstance(step, Send):
+            return not isinstance(step, Look) or able.looks
+        is_ours = able.sees_other_protocols or step.frame[12:14] == b"\x88\xb5"
+        reaches = able.shortest <= len(step.frame) <= able.longest and is_ours
+        self._done.left_out += not reaches
+        return reaches
 
     def _do(self, number: int, step: Step) -> None:
         match step:
@@ -152,26 +187,20 @@ class _Run:
         return NonconformanceError(f"{self._case.name}, step {number}{sent}{why}\n{what}\n({self._case.why})")
 
 
-def _single(steps: list[Step]) -> Iterator[list[tuple[int, Step]]]:
-    for number, step in enumerate(steps, 1):
-        yield [(number, step)]
-
-
-def _close_groups(steps: list[Step]) -> Iterator[list[tuple[int, Step]]]:
-    """Frames that are sent together, and then what is looked at when no frame follows; jobs begin and end between."""
+def _groups(steps: list[Step], close: bool) -> Iterator[list[tuple[int, Step]]]:
+    """Numbered steps, each alone; or ``close``, frames that are sent together, and looks before the next frame."""
     sends: list[tuple[int, Step]] = []
     looks: list[tuple[int, Step]] = []
     for number, step in enumerate(steps, 1):
-        match step:
-            case Send():
-                sends.append((number, step))
-                looks = []
-            case Look():
-                looks.append((number, step))
-            case _:
-                yield sends + looks
-                sends, looks = [], []
-                yield [(number, step)]
+        if close and isinstance(step, Send):
+            sends.append((number, step))
+            looks = []
+        elif close and isinstance(step, Look):
+            looks.append((number, step))
+        else:
+            yield sends + looks
+            sends, looks = [], []
+            yield [(number, step)]
     yield sends + looks
 
 

@@ -9,13 +9,11 @@ import pytest
 from support.bench import default_seed, times
 from support.namespace import Namespace
 
-from conformance.controlled_subject import ControlledSubject
+from conformance.controlled_subject import ControlledSubject, abilities_of, cables
 from conformance.generate import COMMITTED
 from conformance.random_sequences import random_cases
 from conformance.runner import run
-from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
-from conformance.wire import LONGEST, SHORTEST, cables
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
 from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 from p4sgd.host.aggregators.tables import read_program
@@ -59,7 +57,7 @@ def switch_of(geometry, folder):
                     raise
                 time.sleep(0.1)
         # A probe through the CPU port, which shows a slot, is a frame that the switch counts.
-        abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False, looks=False)
+        abilities = abilities_of(geometry, looks=False)
         subject = space.call(ControlledSubject, controller, far, abilities, settle_s=0.002)
         stack.callback(subject.close)
         yield space, subject

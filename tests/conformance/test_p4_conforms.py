@@ -4,11 +4,10 @@ import pytest
 from support.bench import default_seed, times
 from support.p4_switch import InterpretedSwitch
 
+from conformance.frames import MAC
 from conformance.generate import COMMITTED
 from conformance.random_sequences import random_cases
-from conformance.runner import run
-from conformance.script import MAC
-from conformance.subject import Abilities
+from conformance.runner import Abilities, run
 from conformance.vectors import Geometry, read
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 

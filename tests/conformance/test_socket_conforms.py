@@ -11,13 +11,11 @@ import pytest
 from support.bench import default_seed, times
 from support.namespace import Namespace
 
-from conformance.controlled_subject import ControlledSubject
+from conformance.controlled_subject import ControlledSubject, abilities_of, cables
 from conformance.generate import KEYED, hand_written
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, run
-from conformance.subject import Abilities
 from conformance.vectors import Geometry, read
-from conformance.wire import LONGEST, SHORTEST, cables
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.errors import UserError
 from p4sgd.host.rpc.address import ControlAddress
@@ -48,8 +46,7 @@ def switch_of(geometry, folder):
             time.sleep(0.02)
             with contextlib.suppress(UserError):  # the socket is there before it listens
                 controller = SoftwareAggregator(ControlAddress.parse(f"unix:{control}"))
-        abilities = Abilities(geometry, SHORTEST, LONGEST, sees_other_protocols=False, keeps_order=False)
-        subject = space.call(ControlledSubject, controller, far, abilities, settle_s=0.0005)
+        subject = space.call(ControlledSubject, controller, far, abilities_of(geometry), settle_s=0.0005)
         stack.callback(subject.close)
         yield space, subject
 

@@ -1,1 +1,0 @@
-"""The cases, topic by topic; each expectation is read off the tables of hw/net/README.md."""
