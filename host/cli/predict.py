@@ -144,7 +144,7 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     """
     reading = options.take_reading(choices)
     with output.working("evaluating"):
-        from p4sgd.host.training.evaluation import score
+        from p4sgd.host.training.metrics import score
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)

@@ -20,8 +20,8 @@ from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
-from p4sgd.host.training.evaluation import score
 from p4sgd.host.training.events import SILENT, Events
+from p4sgd.host.training.metrics import score
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,19 @@
 """Metrics of the weights of an epoch, and the model made of the best ones.
 
 Training samples are measured as the hardware reads them, held-out samples by a model on raw features (`model_file.py`).
-At the end the intercept of the best model is fitted to the unrounded training samples, clamped as in training, and the
-model is measured on them as they are.
+
+Weights are fitted to features of a few bits. Rounding shifts the mean of a feature, and through the weights all
+activations: on breast cancer at one bit, predictions on full-precision features are right for 51 % of the samples
+without a correction and for 95 % with one. Therefore the model's intercept is fitted on the training samples, clamped
+as in training, so that outliers do not count for more than they did there: one number, a convex problem. For a model
+without a bias only the mean shift is removed. If the full-precision samples are not available (prepared data), the mean
+shift is removed, and the intercept is fitted to the activations of the quantised samples.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,24 +21,130 @@ import numpy as np
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_weights import average, relative
-from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
+from p4sgd.host.image import Image
+from p4sgd.host.image.entries import directories_of, lists_of
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
 from p4sgd.host.training.hardware_features import clamped_activations
-from p4sgd.host.training.metrics import decoded_features, fit_intercept, measure, penalty, quantised_activations
+from p4sgd.host.training.metrics import block_average, measure, named, penalty
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
+from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.dense.model import Lines
+from p4sgd.sim.features import Source, shared_features
+from p4sgd.sim.model import Features
+from p4sgd.sim.sparse.entries import Entries
 
 Measured: TypeAlias = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
 """A model, its metrics, and by data its activations and the labels: see `p4sgd.host.training.TrainingResult`."""
 
 
-def named(name: str, metrics: dict[str, float]) -> dict[str, float]:
-    """Metrics with the name of their data before their own."""
-    return {f"{name}_{metric}": value for metric, value in metrics.items()}
+def decoded_features(images: Sequence[Image], form: FeatureFormat) -> list[tuple[list[int], Features]]:
+    """The features of this process's workers: for each kind of image the indices of these images, and their features.
+    While they are kept, `quantised_activations` need not decode them."""
+    sources = [_source(image, form) for image in images]
+    groups = []
+    for kind in dict.fromkeys(map(type, sources)):
+        indices = [index for index, source in enumerate(sources) if isinstance(source, kind)]
+        groups.append((indices, shared_features([sources[index] for index in indices])))
+    return groups
+
+
+def _source(image: Image, form: FeatureFormat) -> Source:
+    if image.shard.directory:
+        return directories_of(image)
+    layout = image.layout
+    if not layout.config.sparse:
+        return Lines(image.port_lines, form, layout.unit_lanes)  # as the emulator has them
+    shape = layout.config.engines, layout.model_bytes // 4
+    return Entries(*lists_of(image), form, layout.unit_lanes, shape)
+
+
+def quantised_activations(
+    images: Sequence[Image],
+    weights: Sequence[EngineWeights],
+    features: FeatureFormat,
+    samples: int,
+    communicator: Communicator = SINGLE_PROCESS,
+) -> FloatArray:
+    """z of the first ``samples`` samples as the hardware has them: exact dot products of stored features and weights,
+    float64 (samples,), rounded only where one exceeds 53 bits.
+
+    ``images`` are those of this process's workers, the ranks of ``communicator`` have the others; ``weights``, `WEIGHT`
+    integers, are those of each worker of the job.
+    """
+    own = [weights[image.shard.worker] for image in images]
+    groups = decoded_features(images, features)
+    sums = [group.activations([own[index] for index in indices])[:samples] for indices, group in groups]
+    z: FloatArray = communicator.all_sum(functools.reduce(operator.add, sums)).astype(np.float64)
+    z *= 2.0 ** -(WEIGHT.fraction + features.fraction)  # a fraction of the time of np.ldexp
+    return z
+
+
+_STEPS = 1 << 16
+"""Steps of an intercept in a unit: the resolution of an activation."""
+
+_FARTHEST = 1024 * _STEPS
+"""Steps from 0 to the largest intercept, the range of the loss table."""
+
+_NEAR = _STEPS // 4
+"""Steps from 0 to where the search begins. By experiment on sparse data a quarter of a unit takes the fewest trials."""
+
+_INTERPOLATIONS = 5
+"""Trials of false position. For logistic and squared losses 2 to 4 are usually enough."""
+
+
+def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
+    """The constant c with the smallest (weighted) mean loss of z + c, of activations and labels as the loss takes them;
+    the middle of the interval if there are many (hinge).
+
+    The mean residual is the derivative of the mean loss. The losses are convex, so it never falls with c.
+    """
+    if weights is not None:
+        counted = weights > 0
+        z, y, weights = z[counted], y[counted], weights[counted]
+
+    @functools.cache
+    def slope(steps: int) -> float:
+        return block_average(lambda z, y: loss.residual(z + steps / _STEPS, y), weights, z, y)
+
+    least = _first(slope, -_NEAR, _NEAR, lambda value: value >= 0)
+    greatest = least
+    if slope(least) == 0:  # of many
+        greatest = _first(slope, least, least + 1, lambda value: value > 0)
+    return (least + greatest - 1) / (2 * _STEPS)
+
+
+def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[float], bool]) -> int:
+    """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds.
+
+    The search widens the interval until it brackets that, and narrows it by false position with the Illinois rule
+    (Dowell and Jarratt, A modified regula falsi method, 1971). After a few trials, as for derivatives that jump, it
+    goes on by halves.
+    """
+    while not holds(slope(high)) and high < _FARTHEST:
+        low, high = high, min(high + 2 * (high - low), _FARTHEST)
+    while holds(slope(low)) and low > -_FARTHEST:
+        low, high = max(low - 2 * (high - low), -_FARTHEST), low
+    below, above, last, trials = slope(low), slope(high), None, 0
+    while high - low > 1:
+        rise, trials = above - below, trials + 1
+        share = -below / rise if rise > 0 and trials <= _INTERPOLATIONS else 0.5
+        middle = min(max(low + round((high - low) * share), low + 1), high - 1)
+        value = slope(middle)
+        upper = holds(value)
+        if upper:
+            high, above = middle, value
+            below /= 2 if last is upper else 1
+        else:
+            low, below = middle, value
+            above /= 2 if last is upper else 1
+        last = upper
+    return high
 
 
 class EpochMetrics:
@@ -59,8 +172,8 @@ class EpochMetrics:
         self._loss, self._held_out, self._refit = loss, held_out, refit
         targets = prepared.targets
         (self._coding,) = targets.coding.rows
+        # With the weights of classes, except in samples of other data.
         self._weights = {"train": targets.weights, "validation": targets.validation_weights}
-        """Weights of samples by data, with those of classes except in samples of other data."""
         if "test" in held_out:
             test, _ = held_out["test"]
             self._weights["test"] = relative(test.sample_weights, test.name)
@@ -74,10 +187,8 @@ class EpochMetrics:
         constant += self._correction(constant)
         self.constant_loss = broadcast(self._ranks, average(loss.value(constant, self._y), targets.weights))
         self._prepared = prepared
-        self._decoded = decoded_features(prepared.images, prepared.features)
-        """Kept for the search, the emulator and the evaluation."""
+        self._decoded = decoded_features(prepared.images, prepared.features)  # for the search and the emulator, too
         self._rounded: FloatArray | None = None
-        """Activations of the model to keep on the training samples as the hardware reads them, if they are needed."""
 
     def read_from(self, prepared: Prepared) -> None:
         """Go on with the same training set, whose images may be others if workers were lost or have come."""

@@ -20,14 +20,13 @@ from p4sgd.host.losses import Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, State, Weights
 from p4sgd.host.training.class_weights import rounding_remark
-from p4sgd.host.training.convergence import Convergence
 from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
-from p4sgd.host.training.events import EpochRecord, Events
+from p4sgd.host.training.events import EpochRecord, Events, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import choose_rate, smallest_rate
-from p4sgd.host.training.result import Remarks, StopReason, TrainingResult
-from p4sgd.host.training.schedule import LearningRateSchedule
+from p4sgd.host.training.result import StopReason, TrainingResult
+from p4sgd.host.training.schedule import Convergence, LearningRateSchedule
 from p4sgd.host.training.search import search_rate
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
@@ -42,7 +41,7 @@ _FLAG_REMARKS = {
 }
 
 _COARSE = 0.01
-"""Relative error of the first learning rate above which there is a remark: those after it have full mantissas."""
+"""Relative error of the first learning rate above which there is a remark."""
 
 
 def release_memory() -> None:
@@ -56,8 +55,8 @@ class RowTraining:
     """The training of a row, on workers that have the features already if another row was trained before.
 
     It goes on from a ``state``, an empty one if the row is new, and calls ``keep`` when that has changed, to write a
-    checkpoint. ``held_out`` are samples that are not trained on, with their labels, by name; for ``tell`` see
-    `Remarks`. The images go with the ``last`` row.
+    checkpoint. ``held_out`` are samples that are not trained on, with their labels, by name. The images go with the
+    ``last`` row.
     """
 
     def __init__(
@@ -68,24 +67,23 @@ class RowTraining:
         state: State,
         start: Start,
         events: Events,
-        tell: Callable[[str, bool, bool], None],
+        remarks: Remarks,
         keep: Callable[[], None] | None,
         *,
         last: bool,
     ) -> None:
         self._workers, self._options = workers, workers.options
         self._state, self._start, self._last = state, start, last
-        self._events, self._keep = events, keep
+        self._events, self._remarks, self._keep = events, remarks, keep
         options = self._options
-        self.remarks = Remarks(state.remarks, tell)
         (self._coding,) = prepared.targets.coding.rows
         self._loss = options.loss_for(self._coding.scale, prepared.name)
         for remark in (*prepared.remarks, rounding_remark(prepared.targets.weights)):
-            self.remarks.add(remark)
-        workers.begin(prepared, self._loss, state, self.remarks)
+            remarks.add(remark)
+        workers.begin(prepared, self._loss, state, remarks)
         ranks = workers.sample_ranks
         for remark in _settings_remarks(options, prepared, 1 if ranks is None else ranks.size):
-            self.remarks.add(remark)
+            remarks.add(remark)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
         automatic = options.learning_rate is None
         self._convergence = Convergence(state.history, self._metrics.constant_loss, automatic=automatic)
@@ -95,7 +93,7 @@ class RowTraining:
         actual = choose_rate(first, batch, prepared.features).actual  # raises if the hardware has no such rate
         if abs(actual / first - 1) > _COARSE:
             remark = f"the learning rate is {actual:.3g} instead of {first:.3g}: it is near the smallest possible"
-            self.remarks.add(remark, own=True)
+            remarks.add(remark, own=True)
         state.first_rate = first
         smallest = smallest_rate(batch, prepared.features)
         self._schedule = LearningRateSchedule(
@@ -104,7 +102,7 @@ class RowTraining:
 
     @property
     def _prepared(self) -> Prepared:
-        """What is trained on, as it is dealt to the workers now."""
+        """The training set as it is dealt to the workers now."""
         return self._workers.prepared
 
     def run(self) -> TrainingResult:
@@ -139,8 +137,7 @@ class RowTraining:
         measured.pop("counters")
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
         last_remark, more_epochs = self._last_remark(stopped)
-        if last_remark is not None:
-            self.remarks.add_passing(last_remark, own=True)
+        self._remarks.add(last_remark, own=True, passing=True)
         return TrainingResult(
             model=dataclasses.replace(model, training=training),
             metrics=metrics,
@@ -148,7 +145,7 @@ class RowTraining:
             best_epoch=best.epoch,
             monitored=self._metrics.monitored,
             stopped=stopped,
-            remarks=self.remarks.all,
+            remarks=self._remarks.all,
             summary=summary | workers.to_json(),
             more_epochs=more_epochs,
             next_start=self._next_start(best),
@@ -165,7 +162,7 @@ class RowTraining:
         )
         if self._schedule.divisor == 1:  # what is lost at the end, at a lower rate, does not matter
             for remark in remarks:
-                self.remarks.add(remark, own=True)
+                self._remarks.add(remark, own=True)
         session.configure(settings)
         if source is not ModelSource.KEEP:
             session.plan_packets()
@@ -191,7 +188,7 @@ class RowTraining:
         # In this order, so that Ctrl-C between the two leaves no best epoch without a record.
         state.history.append(record)
         state.weights = following = self._score(record, weights)
-        self.remarks.add(self._convergence.divergence_remark(), own=True)
+        self._remarks.add(self._convergence.divergence_remark(), own=True)
         if self._keep is not None:
             self._keep()
         self._events.epoch(record)
@@ -258,7 +255,7 @@ class RowTraining:
         known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:
             if flag not in known:
-                self.remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
+                self._remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
 
     def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
         """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""

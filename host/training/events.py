@@ -103,3 +103,36 @@ class Events:
 
 SILENT = Events()
 """Nobody listens."""
+
+
+class Remarks:
+    """Remarks on the training of a row, each once. Checkpoints keep those in ``kept``.
+
+    ``told`` has all that ``events`` have been told, whether they are about all rows. Of several rows ``row`` names this
+    one: warnings about it come with its name, its remarks are told with those of the others in the end.
+    """
+
+    def __init__(self, kept: list[str], events: Events, told: dict[str, bool], row: str = "") -> None:
+        self._kept, self._events, self._told, self._row = kept, events, told, row
+        self._passing: list[str] = []
+
+    def add(self, text: str | None, *, own: bool = False, warns: bool = False, passing: bool = False) -> None:
+        """Add a remark, if it is one; ``own`` if it is about this row, ``warns`` if it is a warning, ``passing`` if a
+        resumed run makes it again, so that checkpoints do not keep it."""
+        kept = self._passing if passing else self._kept
+        if text is None or text in kept:
+            return
+        kept.append(text)
+        own = own and bool(self._row)
+        if own and not warns:
+            return
+        if own:
+            text = f"{self._row}: {text}"
+        new, self._told[text] = text not in self._told, not own
+        if new:
+            (self._events.warning if warns else self._events.remark)(text)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All remarks."""
+        return (*self._kept, *self._passing)

@@ -1,6 +1,6 @@
 """The result of a training run: the history of its epochs and the best model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -17,33 +17,6 @@ class StopReason(Enum):
     EPOCHS = "epochs"
     PATIENCE = "patience"
     INTERRUPTED = "interrupted"
-
-
-class Remarks:
-    """Remarks for the user on the training of a row, each once. Checkpoints keep those in ``kept``; ``tell`` is called
-    with each, whether it is about this row, and whether it is a warning."""
-
-    def __init__(self, kept: list[str], tell: Callable[[str, bool, bool], None]) -> None:
-        self._kept = kept
-        self._passing: list[str] = []
-        self._tell = tell
-
-    def add(self, text: str | None, *, own: bool = False, warns: bool = False) -> None:
-        """Add a remark, if it is one; ``own`` if it is about this row, ``warns`` if it is a warning."""
-        if text is not None and text not in self._kept:
-            self._kept.append(text)
-            self._tell(text, own, warns)
-
-    def add_passing(self, text: str, *, own: bool = False) -> None:
-        """Add a remark that a resumed run makes again, so that checkpoints do not keep it."""
-        if text not in self._passing:
-            self._passing.append(text)
-            self._tell(text, own, False)
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """All remarks."""
-        return (*self._kept, *self._passing)
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from p4sgd.host.image import Image
 from p4sgd.host.image.entries import first_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
-from p4sgd.host.training.convergence import DIVERGED
-from p4sgd.host.training.metrics import decoded_features, fit_intercept, penalty
+from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept
+from p4sgd.host.training.metrics import penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.host.training.rate import automatic_rate, largest_rate, smallest_rate
+from p4sgd.host.training.schedule import DIVERGED
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings

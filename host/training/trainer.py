@@ -16,10 +16,9 @@ from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, State, Weights
-from p4sgd.host.training.epoch_metrics import named
 from p4sgd.host.training.epochs import RowTraining, release_memory
-from p4sgd.host.training.events import SILENT, Events
-from p4sgd.host.training.metrics import measure_model
+from p4sgd.host.training.events import SILENT, Events, Remarks
+from p4sgd.host.training.metrics import measure_model, named
 from p4sgd.host.training.model_file import ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import prepare
@@ -59,11 +58,10 @@ def train(
         Samples to measure the model on after every epoch.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
-    checkpoint
-        File for the state after every epoch; rank 0 writes it.
-    resume
-        Checkpoint to resume. The result is that of a run that never stopped, bit for bit, except times and counters.
-        Its remarks are not repeated, but for how columns are dealt.
+    checkpoint, resume
+        File for the state after every epoch, which rank 0 writes; checkpoint to go on from. The result is that of a run
+        that never stopped, bit for bit, except times and counters; remarks are not repeated, but for how columns are
+        dealt.
     sample_ranks
         What the device was opened with, if the ranks divide the samples of its only worker among themselves.
     start
@@ -90,9 +88,9 @@ def train(
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count:,} features, {data.name} has {data.space.count:,}")
     workers = Workers(device, options, ranks, sample_ranks, directory, events)
-    placement, remarks, warnings = workers.deal_units(data.space.count, data.samples)
+    placement, notes = workers.deal_units(data.space.count, data.samples)
     if test is not None:
-        remarks = [f"{test.name}: {remark}" for remark in test.remarks] + remarks
+        notes = {f"{test.name}: {remark}": False for remark in test.remarks} | notes
     if checkpoint is not None or resume is not None:
         identity = identify(data) if isinstance(data, Dataset) else data.identity
         config = max((shard.config for shard in placement.shards), key=lambda config: config.features)
@@ -109,7 +107,7 @@ def train(
     release_memory()
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in placement.shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
-        remarks.append(f"{option('split', options.split)} changes nothing: all workers are {kinds.pop()}")
+        notes[f"{option('split', options.split)} changes nothing: all workers are {kinds.pop()}"] = False
     coding = prepared.targets.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
     states = [_begun(each) for each in starts] if resume is None else copy.deepcopy(resume.states)
@@ -119,32 +117,19 @@ def train(
         for name, samples in (("validation", prepared.validation), ("test", test))
         if samples is not None
     }
-    told, about_all = {text for state in states for text in state.remarks}, set[str]()
-
-    def tell(text: str, own: bool, warns: bool) -> None:
-        if own and len(states) > 1:
-            if not warns:
-                return  # those of rows are told together in the end
-            text = f"{coding.name_rows([names[row]])}: {text}"
-        else:
-            about_all.add(text)
-        if text not in told:
-            told.add(text)
-            (events.warning if warns else events.remark)(text)
-
+    told = {text: False for state in states for text in state.remarks}
     results: list[TrainingResult] = []
     for row, state in enumerate(states):
         if len(states) > 1:
             events.row(row, names)
+        remarks = Remarks(state.remarks, events, told, coding.name_rows([names[row]]) if len(states) > 1 else "")
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
         last, this = row == len(states) - 1, prepared.row(row, options)
-        training = RowTraining(workers, this, own, state, starts[row], events, tell, keep, last=last)
+        training = RowTraining(workers, this, own, state, starts[row], events, remarks, keep, last=last)
         prepared = dataclasses.replace(prepared, images=())  # which are the workers' now
         del this
-        for remark in remarks:
-            training.remarks.add(remark)
-        for warning in warnings:
-            training.remarks.add(warning, warns=True)
+        for text, warns in notes.items():
+            remarks.add(text, warns=warns)
         if row == 0 and keep is not None and state.weights is not None:
             keep()  # the new checkpoint file may be another one
         results.append(training.run())
@@ -155,9 +140,10 @@ def train(
         now = workers.prepared
         prepared = dataclasses.replace(prepared, images=now.images, dealt=now.dealt)
     result = _joined(results, prepared, held_out)
+    general = tuple(f": {text}" for text, of_all in told.items() if of_all)
     for remark in result.remarks:
         # What is about all rows may have come up while only some of them were trained.
-        if remark not in told and not any(remark.endswith(f": {text}") for text in about_all):
+        if remark not in told and not remark.endswith(general):
             events.remark(remark)
     return result
 

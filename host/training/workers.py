@@ -19,10 +19,9 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
 from p4sgd.host.training.dealing.columns import choose_hot, deal_columns
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
-from p4sgd.host.training.events import Events
+from p4sgd.host.training.events import Events, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
-from p4sgd.host.training.result import Remarks
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -57,15 +56,14 @@ class Workers:
         self._state: State
         self._remarks: Remarks
 
-    def deal_units(self, features: int, samples: int) -> tuple[Placement, list[str], list[str]]:
+    def deal_units(self, features: int, samples: int) -> tuple[Placement, dict[str, bool]]:
         """Deal the features to the workers that are there.
 
-        Returns the workers with their units, remarks on that, and warnings that workers are missing. Raises `UserError`
-        as `p4sgd.host.training.dealing.shares.deal_units`, and `P4sgdError` if there are more workers than the options
-        say, or if the device fails.
+        Returns the workers with their units, and remarks, with whether they warn that workers are missing. Raises
+        `UserError` as `p4sgd.host.training.dealing.shares.deal_units`, and `P4sgdError` if there are more workers than
+        the options say, or if the device fails.
         """
-        device, options = self.device, self.options
-        warnings = []
+        device, options, warnings = self.device, self.options, list[str]()
         there = len(device.workers) * self._owners.size
         if there > options.workers or (self._ranks.size > 1 and there < options.workers):
             raise P4sgdError(f"the options are for {options.workers} workers, the device has {there}")
@@ -82,7 +80,7 @@ class Workers:
                 self._drop(error)
                 warnings.append(self._fewer("training begins with", there, [error]))
         placement = Placement(shards, self._directory, has_network(device), self.sample_ranks)
-        return placement, [remark] if remark else [], warnings
+        return placement, ({remark: False} if remark else {}) | dict.fromkeys(warnings, True)
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
         """Begin a row with its training set, loss, state and remarks."""
@@ -160,8 +158,7 @@ class Workers:
         self.prepared = dataclasses.replace(self.prepared, images=())
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers of the workers, how they share columns, whether dense ones skip zeros, and how the sums of a
-        mini-batch travel; with a network, the version of the packets and the micro-batches in each."""
+        """How the workers share columns and exchange sums, for the result."""
         dealt, session = self.prepared.dealt, self._session
         times = None if session is None else session.message_times
         about: dict[str, Any] = {
@@ -219,10 +216,9 @@ class Workers:
         self.open()
 
     def _show_dealt(self, *, first: bool) -> None:
-        """Remark on how columns are dealt; with what each worker has, if there are dense and sparse ones, and they are
-        dealt for the first time."""
+        """Remark on how columns are dealt; ``first`` tells what each worker has, if there are dense and sparse ones."""
         dealt = self.prepared.dealt
         for remark in filter(None, (dealt.remark, dealt.split)):
-            self._remarks.add_passing(str(remark))  # a resumed run deals the columns again
+            self._remarks.add(str(remark), passing=True)  # a resumed run deals the columns again
         if dealt.split is not None and first:
             self._events.split(dealt.split, names_of(self.device, len(dealt.shards)))

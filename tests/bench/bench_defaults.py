@@ -22,7 +22,7 @@ from support.sets import REAL, LabelledSet, load_sets
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.metrics import score
 from p4sgd.hw.spec.config import WorkerConfig
 
 

@@ -12,7 +12,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.precondition import BLOCK, fold_weights
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.metrics import quantised_activations
+from p4sgd.host.training.epoch_metrics import quantised_activations
 from p4sgd.host.training.model_file import load_model, save_model
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import WEIGHT

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.training.convergence import Convergence, estimate_more_epochs
 from p4sgd.host.training.events import EpochRecord
+from p4sgd.host.training.schedule import Convergence, estimate_more_epochs
 
 
 def course(*epochs, **more):

@@ -19,8 +19,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, train
-from p4sgd.host.training.evaluation import score
-from p4sgd.host.training.metrics import measure_model
+from p4sgd.host.training.metrics import measure_model, score
 from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
 from p4sgd.hw.spec.config import WorkerConfig
 

@@ -11,7 +11,8 @@ from p4sgd.host.data.synth import make_dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.metrics import fit_intercept, penalty
+from p4sgd.host.training.epoch_metrics import fit_intercept
+from p4sgd.host.training.metrics import penalty
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import best_rate, search_rate, try_rates
 from p4sgd.hw.spec.config import WorkerConfig

@@ -17,7 +17,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import ResultSet, TrainingOptions, train
-from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.metrics import score
 from p4sgd.host.training.model_file import ModelSet, load_model, save_model
 from p4sgd.host.training.preparation import encode_table
 from p4sgd.hw.spec.config import WorkerConfig

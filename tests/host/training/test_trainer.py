@@ -24,9 +24,9 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
-from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.epoch_metrics import fit_intercept, quantised_activations
 from p4sgd.host.training.events import SILENT
-from p4sgd.host.training.metrics import fit_intercept, quantised_activations
+from p4sgd.host.training.metrics import score
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.preparation import check_memory
 from p4sgd.host.training.schedule import SCHEDULES

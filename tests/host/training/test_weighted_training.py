@@ -17,7 +17,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.class_weights import check_class_weight, class_weights_of, rounding_remark, weigh
-from p4sgd.host.training.evaluation import score
+from p4sgd.host.training.metrics import score
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 
