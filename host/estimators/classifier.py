@@ -42,22 +42,15 @@ class GLMClassifier(ClassifierMixin, GLM):
     classes_ : ndarray of shape (n_classes,)
         The classes, ascending. Of several labels their numbers; but if a model from a file has other classes than 0
         and 1 for them, a list with the two of each.
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    coef_, intercept_ : ndarrays of shape (1, n_features) and (1,), or (n_classes, n_features) and (n_classes,)
         Coefficients of the features as they are given, float64; with more than two classes, or with several labels, a
         row for each.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        The intercepts, float64.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the columns, if X has texts for names.
+    n_features_in_, feature_names_in_
+        As scikit-learn's.
     n_iter_ : int
-        Number of epochs, the most of any class; `partial_fit` goes on counting.
-        Models from files lack this and the following attributes.
-    history_ : list of dict
-        A record of each epoch: metrics, learning rate, times, saturations.
-    remarks_ : list of str
-        What the user should know about the run, such as rounding or saturation.
+        Number of epochs, the most of any class; `partial_fit` goes on counting. Models from files lack this, and:
+    history_, remarks_ : list of dict, list of str
+        A record of each epoch: metrics, learning rate, times, saturations; and what the user should know about the run.
     model_ : p4sgd.host.training.model_file.Model
         The model of the best epoch, with the integers of the hardware; with more than two classes a `ModelSet`.
 
@@ -106,12 +99,12 @@ class GLMClassifier(ClassifierMixin, GLM):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples. Sparse ones become CSR, and are never made dense.
+            Sparse samples become CSR, and are never made dense.
         y : array-like of shape (n_samples,) or (n_samples, n_labels)
-            Their classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
-            several labels. Then ``classes_`` are the numbers of the labels.
+            Classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
+            several labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            How much each sample counts, at least 0. The hardware has steps of 1/65,536 of the largest.
+            At least 0. The hardware has steps of 1/65,536 of the largest.
         """
         with self._all_or_nothing():
             warm = self.warm_start and hasattr(self, "model_")
@@ -125,19 +118,10 @@ class GLMClassifier(ClassifierMixin, GLM):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
-        The first call fixes the scaling of the features, by its samples, and the learning rate, which it searches for
-        if there is none; values beyond the range that these samples have are clamped in training. Let it have some
-        thousand samples. The schedule ``adaptive`` is ``constant`` here, and nothing is held out. The intercept is the
-        bias as it was trained, where `fit` fits it to its samples.
-
-        Parameters
-        ----------
-        X, sample_weight
-            See `fit`.
-        y : array-like of shape (n_samples,)
-            Their classes; one class is enough.
-        classes : array-like of shape (n_classes,), default=None
-            All classes, needed in the first call.
+        The first call needs all ``classes``. It fixes the scaling of the features, by its samples, and the learning
+        rate, which it searches for if there is none; values beyond the range that these samples have are clamped in
+        training. Let it have some thousand samples. The schedule ``adaptive`` is ``constant`` here, and nothing is held
+        out. The intercept is the bias as it was trained, where `fit` fits it to its samples.
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")

@@ -1,7 +1,6 @@
 """DataFrames as tables, whose texts, booleans and gaps become features."""
 
 import dataclasses
-import itertools
 import warnings
 from typing import Any
 
@@ -62,30 +61,26 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
 
     Raises `ValueError` for the first value that its column cannot have.
     """
-    names, table = columns.column_names, None if encoding is None else encoding.table
-    gaps = (missing if encoding is None else encoding.missing) != "error"
+    names, gaps = columns.column_names, (missing if encoding is None else encoding.missing) != "error"
     for name, kind in zip(names, map(plain_type, columns.schema.types), strict=True):
         if not suits(kind):
             raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
-    batches = [batch.columns for batch in columns.to_batches()]
 
     def told(cell: CellError) -> UserError:
         return cell.described(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
 
-    edges = [0, *itertools.accumulate(len(arrays[0]) for arrays in batches)]
-    parts, unknown = [], UnknownTexts()
+    arrays, unknown = [column.combine_chunks() for column in columns.columns], UnknownTexts()
     with value_errors():
-        if table is None:
+        if encoding is None:
             survey = Survey(names, len(names))
-            for first, arrays in zip(edges, batches, strict=False):
-                survey.add(arrays, first)
+            survey.add(arrays, 0)
             table = survey.finish(NAME, gaps=gaps, tell=told)
-        for first, arrays in zip(edges, batches, strict=False):
-            try:
-                parts.append(table.rows(arrays, unknown, gaps=gaps))
-            except CellError as error:
-                error.row += first
-                raise told(error) from None
+        else:
+            table = encoding.table
+        try:
+            rows = table.rows(arrays, unknown, gaps=gaps)
+        except CellError as error:
+            raise told(error) from None
     for remark in unknown_remarks([unknown]):
         warnings.warn(remark, stacklevel=5)
-    return Rows(np.concatenate(parts) if parts else np.empty((0, len(names))), table)
+    return Rows(rows, table)

@@ -2,9 +2,7 @@
 
 import contextlib
 import dataclasses
-import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,7 +118,7 @@ class GLM(BaseEstimator):
             sparse_workers=int(self.sparse_workers),
             start=start,
         )
-        with value_errors(), _compilations_told() if self.verbose else contextlib.nullcontext():
+        with value_errors():
             result = TrainingRun(request).execute(_Shown(before, verbose=bool(self.verbose)))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
@@ -160,8 +158,7 @@ class GLM(BaseEstimator):
         others: dict[str, Any] = {"epochs": start.epochs + 1, "validation_fraction": 0.0, "patience": None}
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
-        options = self._options(**others)
-        self._train(data, options, dataclasses.replace(start, refit=False))
+        self._train(data, self._options(**others), dataclasses.replace(start, refit=False))
         return self
 
     def _data(self, X: Any, labels: Any = None, names: Sequence[str] = (), sample_weight: Any = None) -> Dataset:
@@ -237,17 +234,3 @@ class GLM(BaseEstimator):
         self.n_features_in_ = model.space.column_count
         if model.space.column_names:
             self.feature_names_in_ = np.array(model.space.column_names, dtype=object)
-
-
-@contextlib.contextmanager
-def _compilations_told() -> Iterator[None]:
-    """Print when Numba compiles the emulator's loops."""
-    logger = logging.getLogger("p4sgd.sim.compiled")
-    handler, level = logging.StreamHandler(sys.stdout), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -64,10 +64,9 @@ def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
 
     def complete(cls: _Estimator) -> _Estimator:
         def __init__(self: Any, /, *arguments: Any, **parameters: Any) -> None:  # noqa: N807 - it becomes the class's
-            bound = signature.bind(self, *arguments, **parameters)
-            bound.apply_defaults()
-            for name in defaults:
-                setattr(self, name, bound.arguments[name])
+            given = signature.bind(self, *arguments, **parameters).arguments
+            for name, default in defaults.items():
+                setattr(self, name, given.get(name, default))
 
         __init__.__signature__ = signature  # type: ignore[attr-defined]
         __init__.__qualname__ = f"{cls.__name__}.__init__"
@@ -89,14 +88,14 @@ def _constraints(name: str, declared: Declaration) -> list[Any]:
     kinds = get_args(expected) if isinstance(expected, types.UnionType) else (expected,)
     if declared.choices is not None and name != "loss":  # what other programs call a loss has a better message
         return [StrOptions(set(names_in(declared.choices)))]
+    low = declared.least if declared.above is None else declared.above
+    high = declared.most if declared.below is None else declared.below
+    ends = (low is not None and declared.above is None, high is not None and declared.below is None)
+    closed = {(True, True): "both", (True, False): "left", (False, True): "right", (False, False): "neither"}[ends]
     found: list[Any] = []
     for kind in kinds:
         if kind in (int, float):
-            low = declared.least if declared.above is None else declared.above
-            high = declared.most if declared.below is None else declared.below
-            ends = (low is not None and declared.above is None, high is not None and declared.below is None)
-            closed = {(True, True): "both", (True, False): "left", (False, True): "right", (False, False): "neither"}
-            found.append(Interval(Integral if kind is int else Real, low, high, closed=closed[ends]))
+            found.append(Interval(Integral if kind is int else Real, low, high, closed=closed))
         else:
             found.append({types.NoneType: None, bool: "boolean"}.get(kind, getattr(kind, "__origin__", kind)))
     if kinds == (str,) and name != "loss":  # a number of columns or of micro-batches

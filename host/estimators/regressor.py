@@ -33,12 +33,8 @@ class GLMRegressor(RegressorMixin, GLM):
         losses ``poisson``, ``gamma`` and ``tweedie``.
     intercept_ : float or, if y was a matrix, ndarray of shape (n_targets,)
         The intercept, in the same unit.
-    n_features_in_, feature_names_in_, n_iter_, history_, remarks_, model_
-        As those of `GLMClassifier`.
 
-    Notes
-    -----
-    See `GLMClassifier`.
+    For the others, and for errors, see `GLMClassifier`.
 
     Examples
     --------
@@ -83,24 +79,14 @@ class GLMRegressor(RegressorMixin, GLM):
         loss = get_loss(first.loss, first.loss_parameters)
         if not isinstance(loss, LogLink):
             return float(super().score(X, y, sample_weight))
-        power = loss.power
+        how = {"sample_weight": sample_weight, "power": loss.power}
         columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, self.predict(X)))
-        each = [
-            d2_tweedie_score(*pair, sample_weight=sample_weight, power=power) for pair in zip(*columns, strict=True)
-        ]
-        return float(np.mean(each))
+        return float(np.mean([d2_tweedie_score(*pair, **how) for pair in zip(*columns, strict=True)]))
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Samples. Sparse ones become CSR, and are never made dense.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Their targets; of several, each becomes a row of the model.
-        sample_weight : array-like of shape (n_samples,), default=None
-            As in `GLMClassifier.fit`.
+        X and weights are as in `GLMClassifier.fit`, y is of shape (n_samples,) or (n_samples, n_targets).
         """
         with self._all_or_nothing():
             anew = not (self.warm_start and hasattr(self, "model_"))

@@ -54,14 +54,8 @@ def block_slices(features: int) -> Iterator[slice]:
 class Moments:
     """Sums over samples from which blocks of columns are whitened, int64, with v the integers of `to_grid`.
 
-    Parameters
-    ----------
-    sums
-        (features,): Σ v.
-    products
-        (features, BLOCK): Σ v_j · v_k for each column j and the k-th column of its block, 0 if there is none.
-    low, high
-        (features,): smallest and largest v.
+    ``sums`` are Σ v, (features,); ``products`` Σ v_j · v_k for each column j and the k-th column of its block, 0 if
+    there is none, (features, BLOCK); ``low`` and ``high`` the smallest and largest v, (features,).
     """
 
     samples: int
@@ -91,7 +85,7 @@ class Moments:
 
     def covariance(self, columns: slice) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Means of the columns of a block, rounded to integers of the grid, int64 (columns,), and covariances about the
-        exact means, float64 (columns, columns): an exact integer, rounded, and three operations."""
+        exact means, float64 (columns, columns)."""
         samples, sums = self.samples, self.sums[columns]
         mean = (2 * sums + samples) // (2 * samples)
         rest = sums - samples * mean  # at most samples / 2

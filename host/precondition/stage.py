@@ -10,7 +10,7 @@ the same bits for every plan (`p4sgd.host.distributed.planner.plan_factors`).
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -38,12 +38,8 @@ _REPEATS = 3
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Times of this stage beside its plan, in seconds.
-
-    ``blocks``, ``sent`` and ``messages`` are the numbers of blocks, of those that an owner has sent, and of messages
-    with sums. ``planning_s`` was taken to measure costs and make the plan, ``measured_s`` by the slowest rank; for the
-    others see `FactorPlan`.
-    """
+    """Times of this stage beside its plan (`FactorPlan`), in seconds, ``measured_s`` that of the slowest rank; numbers
+    of blocks, of those that an owner has sent, and of messages with sums."""
 
     blocks: int
     sent: int
@@ -52,10 +48,6 @@ class StageTimes:
     predicted_s: float
     lower_bound_s: float
     measured_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return (
@@ -68,12 +60,9 @@ class StageTimes:
 def whiten(
     data: Dataset, scaling: Scaling, damping: float, planes: int, plan: FactorPlan | None = None
 ) -> tuple[Whitening, StageTimes | None]:
-    """Whiten every block of columns of a data set, of which every rank has some samples; see `Whitening.fit`. All ranks
-    call this and get the same whitening, and the times if there was a plan.
-
-    The ``plan`` is the same on all ranks; by default it is made if there are many ranks and blocks, and otherwise all
-    ranks whiten all blocks. Raises `UserError` if there are too many samples for exact sums.
-    """
+    """`Whitening.fit` to a data set of which every rank has some samples. All ranks call this and get the same
+    whitening, and the times if there was a plan, the same on all ranks; by default it is made if there are several and
+    many blocks, and otherwise all ranks whiten all blocks."""
     check_samples(data.samples)
     ranks, sizes = data.communicator, [_width(columns) for columns in block_slices(data.feature_count)]
     count, begin = len(sizes), time.perf_counter()
@@ -183,8 +172,7 @@ def _moments(features: Any, scaling: Scaling, columns: slice) -> Moments:
 def measure(data: Dataset, scaling: Scaling) -> FactorCosts:
     """Measure what a block costs in a data set of at least a whole one; all ranks get the times of rank 0.
 
-    Ranks compute at the same time, as they will, and the slowest one counts. A message's time is its part of several
-    that travel at once.
+    Ranks compute at the same time, as they will. A message's time is its part of several that travel at once.
     """
     ranks, columns = data.communicator, slice(0, BLOCK)
     rows = _by_columns(data.features[:_PLANNED_ROWS])

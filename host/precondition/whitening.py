@@ -115,9 +115,9 @@ class Whitening:
         """Whiten every block of columns by its damped correlations, from the moments of all training samples; see
         `whiten_block` for what is not whitened.
 
-        Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more planes, and
-        values beyond are clamped. With a single plane, which holds no sign, the two levels are below and above 0.
-        ``damping`` is γ in units of the mean variance, at least 0; features will be stored with 1 to 8 ``planes``.
+        Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more ``planes``
+        that will be stored, 1 to 8. With a single one, which holds no sign, the two levels are below and above 0.
+        ``damping`` is γ in units of the mean variance, at least 0.
         """
         check_samples(moments.samples)
         columns = block_slices(moments.sums.size)
@@ -154,7 +154,7 @@ class Whitening:
 
     @property
     def kind(self) -> str:
-        """Kind of the scaling to the grid."""
+        """Of the scaling to the grid, as the next ones."""
         return self.scaling.kind
 
     @property
@@ -164,12 +164,12 @@ class Whitening:
 
     @property
     def offset(self) -> _FloatArray:
-        """Offset of the scaling to the grid."""
+        """float64 (features,)."""
         return self.scaling.offset
 
     @property
     def scale(self) -> _FloatArray:
-        """Scale of the scaling to the grid."""
+        """float64 (features,)."""
         return self.scaling.scale
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
@@ -233,8 +233,6 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
     - A column most of whose values are the same, which for `standard` therefore has a range of more deviations than
       others, is left out and keeps that range: what others explain of it would clamp and round its other values.
     - The block is only standardised if it is singular, or if there are no more samples than columns.
-
-    All operations are on single elements in a fixed order, so every machine gets the same bits.
     """
     mean, covariance = moments.covariance(columns)
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))

@@ -180,7 +180,7 @@ def check_outputs(request: "TrainingRequest") -> None:
 
 
 def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
-    """Refuse what does not go with ranks that divide the samples of a single sparse worker among themselves."""
+    """Refuse what does not go with ranks that divide the samples of a single sparse worker."""
     for wrong, words in (
         (device == "rtl", "--device rtl"),
         (asked.config not in (None, "sparse"), f"--config {asked.config}"),

@@ -43,13 +43,8 @@ class Fold:
 
 def check_folds(request: TrainingRequest) -> None:
     """Refuse what does not go with cross-validation."""
-    reasons = {
-        "test": "folds are the test data",
-        "resume": "a checkpoint is of one run",
-        "checkpoint": "a checkpoint is of one run",
-        "images": "images are of one run",
-        "init": "the model may have been trained on samples of the folds",
-    }
+    reasons = dict.fromkeys(("resume", "checkpoint", "images"), "it is of one run")
+    reasons |= {"test": "folds are the test data", "init": "the model may have been trained on samples of the folds"}
     for name, reason in reasons.items():
         if getattr(request, name) is not None:
             raise UserError(f"--{name} does not go with --folds: {reason}: leave one of them out")
@@ -60,12 +55,8 @@ def check_folds(request: TrainingRequest) -> None:
 def split_folds(
     data: Dataset, options: TrainingOptions, folds: int
 ) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-    """For each fold, ascending, the samples outside of it and those in it.
-
-    They are divided at random by the options' seed, of a classification with equal parts of each class, as by
-    scikit-learn's `StratifiedKFold` and `KFold`. Raises `UserError` if there are too few samples, or if the labels do
-    not suit the loss.
-    """
+    """For each fold the samples outside of it and those in it, divided at random by scikit-learn's `StratifiedKFold`,
+    or `KFold` for numbers; `UserError` if there are too few samples, or if the labels do not suit the loss."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
     seed = options.seed % (1 << 32)  # scikit-learn takes no larger one
@@ -110,8 +101,8 @@ class _OfFold(Events):
 def cross_validate(run: TrainingRun, folds: int, events: Events = SILENT) -> Iterator[Fold]:
     """Train and measure a model for each fold of the data of a run, one after another; nothing is written.
 
-    Of ``events``, ``fold``, ``remark`` and ``warning`` are called. Raises as `split_folds` and `TrainingRun.execute`, a
-    `UserError` if the data are prepared ones, and `KeyboardInterrupt` on Ctrl-C.
+    Of ``events``, ``fold``, ``remark`` and ``warning`` are called. Raises as `split_folds` and `TrainingRun.execute`,
+    and `KeyboardInterrupt` on Ctrl-C.
     """
     data = run.rows  # of a table every fold makes features of its own
     if data is None:
@@ -128,10 +119,7 @@ def cross_validate(run: TrainingRun, folds: int, events: Events = SILENT) -> Ite
 
 
 def summarise(folds: Sequence[Fold]) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean and standard deviation over the folds of every metric that is a number, as NumPy's `mean` and `std`.
-
-    A metric that is not defined in a fold is not defined here, either: NaN.
-    """
+    """Mean and standard deviation over the folds of every metric that is a number, NaN if it is not in all folds."""
     names = [name for name, value in folds[0].metrics.items() if isinstance(value, float)]
     values = {name: np.array([fold.metrics.get(name, math.nan) for fold in folds], np.float64) for name in names}
     with np.errstate(invalid="ignore"):

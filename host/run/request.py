@@ -1,6 +1,7 @@
 """The request for a training run, completed from the checkpoint that it resumes or the model that it starts from."""
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.devices import CLUSTER
 from p4sgd.host.distributed.communicator import Communicator, broadcast
-from p4sgd.host.errors import UserError, option
-from p4sgd.host.training.checkpoint import Checkpoint, has_ended
+from p4sgd.host.errors import UserError, flag, option
+from p4sgd.host.training.checkpoint import Checkpoint, has_ended, load_checkpoint
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
+from p4sgd.host.training.model_file import Model, ModelSet, load_model
 from p4sgd.host.training.options import Fact, options_with
 from p4sgd.host.training.start import Start
 
@@ -97,13 +99,35 @@ class TrainingRequest:
             **({} if self.report is None else {"report": str(self.report)}),
         }
 
+    def changed_reading(self, saved: Checkpoint) -> list[str]:
+        """The options with which the data are read in another way than those of a checkpoint were."""
+        began = saved.origin.get("reading", {})
+        given = json.loads(json.dumps(dict(self.reading)))
+        return [flag(name) for name, value in given.items() if value not in (None, []) and began.get(name) != value]
 
-def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:
-    """A request with what it does not name from the checkpoint that it resumes; rank 0 decides whether the model file
-    exists.
 
-    Raises `UserError` if the request contradicts the checkpoint, if nothing is left to do, or if the data are gone.
-    """
+def complete(
+    request: TrainingRequest, ranks: Communicator
+) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
+    """A request with what it does not name from the checkpoint that it resumes, or from the model that it starts from;
+    and these. Raises `UserError` if it contradicts them, if nothing is left to do, or if the data are gone."""
+    if request.init is not None and request.resume is not None:
+        raise UserError(f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out")
+    if request.init is not None and request.checkpoint is not None:
+        raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
+    if request.resume is not None:
+        saved = load_checkpoint(request.resume)
+        return _resumed(request, saved, ranks), saved, None
+    if request.init is None:
+        return request, None, None
+    model = load_model(request.init)
+    start = Start.of_model(model, str(request.init))
+    began = {name: getattr(start.options, name) for name in options_with(Fact.FEATURES | Fact.OBJECTIVE)}
+    _check_options(request, began, f"{request.init}: this model was trained", "--init")
+    return dataclasses.replace(request, options=dict(request.options) | began, start=start), None, model
+
+
+def _resumed(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:
     origin, began, free = saved.origin, saved.run.options.to_json(), options_with(Fact.RESUMABLE)
     fixed = {name: value for name, value in began.items() if name not in free}
     _check_options(request, fixed, f"{saved.path}: this run began", "--resume")
@@ -116,15 +140,13 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
     device = request.device or origin.get("device")
     if device == CLUSTER or ranks.size > 1:  # the cluster or the launcher says how many workers there are
         del began["workers"]
+    reading = {name: value for name, value in request.reading.items() if value not in (None, ())}
     return dataclasses.replace(
         request,
         data=request.data or _find(saved, "data"),
         test=request.test or (None if saved.run.test is None else _find(saved, "test")),
         samples=request.samples if request.samples is not None else origin.get("samples"),
-        reading={
-            **origin.get("reading", {}),
-            **{name: value for name, value in request.reading.items() if value not in (None, ())},
-        },
+        reading={**origin.get("reading", {}), **reading},
         options=began | changed,
         device=device,
         cluster=_path(request.cluster, origin.get("cluster")),
@@ -135,34 +157,24 @@ def resume_request(request: TrainingRequest, saved: Checkpoint, ranks: Communica
     )
 
 
-def init_request(request: TrainingRequest, start: Start) -> TrainingRequest:
-    """A request with what it does not name of the loss and of the features from the model that it starts from.
-
-    Raises `UserError` if the request contradicts the model.
-    """
-    assert start.options is not None
-    began = {name: getattr(start.options, name) for name in options_with(Fact.FEATURES | Fact.OBJECTIVE)}
-    _check_options(request, began, f"{request.init}: this model was trained", "--init")
-    return dataclasses.replace(request, options=dict(request.options) | began, start=start)
-
-
 def _check_options(request: TrainingRequest, began: Mapping[str, Any], what: str, remedy: str) -> None:
     """Refuse a request that names others than these options."""
+
+    def words(name: str, value: Any) -> str:
+        if value is None:
+            return f"without {option(name)}"
+        return f"with {option(name, spell_class_weight(value) if name == 'class_weight' else value)}"
+
     for name, value in began.items():
-        if name in request.options and request.options[name] != value:
-            ours, theirs = _words(name, value), _words(name, request.options[name])
-            raise UserError(f"{what} {ours}, not {theirs}: leave that out, or train anew without {remedy}")
+        given = request.options.get(name, value)
+        if given != value:
+            raise UserError(
+                f"{what} {words(name, value)}, not {words(name, given)}: leave that out, or train anew without {remedy}"
+            )
 
 
 def _path(given: Path | None, kept: str | None) -> Path | None:
     return Path(kept) if given is None and kept is not None else given
-
-
-def _words(name: str, value: Any) -> str:
-    """An option with its value as it stands on the command line: ``with --lr 0.5``."""
-    if name == "class_weight" and value is not None:
-        value = spell_class_weight(value)
-    return f"without {option(name)}" if value is None else f"with {option(name, value)}"
 
 
 def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
@@ -173,22 +185,19 @@ def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
     options = dataclasses.replace(saved.run.options, epochs=epochs)
     if wanted or not has_ended(saved.states, options):
         return
+    what, more = f"all {done} epochs are done", "--epochs with a larger number trains on"
     if any(state.out_of_patience(options) for state in saved.states):
         what = f"this run stopped early after epoch {done}"
-        remedy = (
-            f"--out MODEL writes the model; for more epochs train anew with more than --patience {options.patience}"
-        )
-    else:
-        what = f"all {done} epochs are done"
-        remedy = "--epochs with a larger number trains on, --out MODEL writes the model"
-    raise UserError(f"{saved.path}: {what}, nothing is left to do: {remedy}")
+        more = f"for more epochs train anew with more than --patience {options.patience}"
+    raise UserError(f"{saved.path}: {what}, nothing is left to do: {more}, --out MODEL writes the model")
 
 
 def _find(saved: Checkpoint, what: str) -> str:
     """The name of a checkpoint's data or test data, if they are still there."""
     name = saved.origin.get(what)
     if name is None or not (is_builtin(name) or Path(name).exists()):
-        where = "it does not say where its data are" if name is None else f"its data {name} do not exist"
         words = "DATA" if what == "data" else f"--{what} DATA"
-        raise UserError(f"{saved.path}: {where}: name them: p4sgd train --resume {saved.path} {words}")
+        raise UserError(
+            f"{saved.path}: its {what} {name} is not there: name it: p4sgd train --resume {saved.path} {words}"
+        )
     return str(name)

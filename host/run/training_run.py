@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from p4sgd.host.devices import CLUSTER, DEVICES, Device
 from p4sgd.host.devices.device import NetworkError
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.distributed.launching import launch_command, launcher_program
-from p4sgd.host.errors import P4sgdError, UserError, flag, option
+from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.run.checks import (
     check_apart,
     check_data_parallel,
@@ -30,15 +29,14 @@ from p4sgd.host.run.checks import (
     check_same_request,
     find_cluster_file,
 )
-from p4sgd.host.run.request import TrainingRequest, init_request, resume_request
-from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, load_checkpoint
+from p4sgd.host.run.request import TrainingRequest, complete
+from p4sgd.host.training.checkpoint import CheckpointFile
 from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
-from p4sgd.host.training.model_file import Model, ModelSet, load_model, save_model
+from p4sgd.host.training.model_file import Model, ModelSet, save_model
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
-from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
 
 if TYPE_CHECKING:
@@ -51,9 +49,9 @@ if TYPE_CHECKING:
 class TrainingRun:
     """A training run: made, it has read and checked all that it needs; `execute` carries it out.
 
-    Nothing is written and no device is opened before that. The files of a prepared folder are compared with their
-    checksums only then. All ``ranks``, the processes that train together, make it; rank 0 checks the files to be
-    written. Raises `UserError` if something is wrong with the request, with a file that it names, or with the data.
+    Nothing is written and no device is opened before that, nor are files of a prepared folder compared with their
+    checksums. All ``ranks``, the processes that train together, make it; rank 0 checks the files to be written. Raises
+    `UserError` if something is wrong with the request, with a file that it names, or with the data.
 
     Attributes
     ----------
@@ -75,7 +73,7 @@ class TrainingRun:
         self.ranks = ranks
         check_same_request(request, ranks)
         asked = request
-        request, self.resume, model = _completed(asked, ranks)
+        request, self.resume, model = complete(asked, ranks)
         raise_on_all(ranks, partial(check_outputs, request) if ranks.rank == 0 else None)
         self.device = request.device or "emulator"
         for what, name, known in (("device", self.device, DEVICES), ("configuration", asked.config, CONFIGURATIONS)):
@@ -95,19 +93,16 @@ class TrainingRun:
         images = check_new_images(request.images, self.options.workers)
         outputs = [request.out, request.report, request.checkpoint, *images]
         check_apart(outputs, [request.source, request.test, request.options_file])
-        self.rows = self._read_rows(model) if self.folder is None else None
-        self.data: Dataset | PreparedFolder
-        if self.rows is not None:
-            self.data = encode_table(self.rows, self.options)
-        else:
-            assert self.folder is not None
-            self.data = self.folder
+        self.rows = None if self.folder is not None else self._read_rows(model)
+        data = self.folder if self.rows is None else encode_table(self.rows, self.options)
+        assert data is not None
+        self.data: Dataset | PreparedFolder = data
         if self.resume is not None:  # now, because test data are read to match these, and a simulator takes long
-            identity = identify(self.data) if isinstance(self.data, Dataset) else self.data.identity
-            self.resume.check_data(identity, _changed_reading(request, self.resume))
+            identity = identify(data) if isinstance(data, Dataset) else data.identity
+            self.resume.check_data(identity, request.changed_reading(self.resume))
         self.test: Dataset | None = None
         if request.test is not None:
-            self.test = read_dataset(request.test, like=self.data.space, communicator=ranks, **request.reading)
+            self.test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
         self.config = self._configuration()
         self._check_workers()
         self.checkpoint: CheckpointFile | None = None
@@ -142,8 +137,6 @@ class TrainingRun:
     def execute(self, events: Events = SILENT, *, resume_words: Sequence[str] = ()) -> TrainingResult | ResultSet:
         """Open the device, train, and write the model and the report.
 
-        The model is written before the device is closed: closing takes a while, in which the user may press Ctrl-C
-        again. The report is written after that, because a simulated device gives its trace when it is closed.
         Raises as `p4sgd.host.training.train`; notes on the error say how to resume the run, with the options
         ``resume_words`` such as ``--json``, if a checkpoint has something of it, and how to examine the network, if
         that has failed.
@@ -177,10 +170,10 @@ class TrainingRun:
                 sample_ranks=sample_ranks,
                 start=request.start,
             )
-            events.stage(Stage.WRITE)
+            events.stage(Stage.WRITE)  # before the device is closed, which takes a while
             if request.out is not None and self.ranks.rank == 0:
                 save_model(result.model, request.out)
-        if request.report is not None and self.ranks.rank == 0:
+        if request.report is not None and self.ranks.rank == 0:  # now that a simulated device has given its trace
             from p4sgd.host.report import save_report
 
             rounded = self.folder is not None
@@ -397,28 +390,3 @@ def _fixed(names: Iterable[str], free: Fact, what: str) -> dict[str, str]:
     """Options that something fixes, but for those that are free."""
     changeable = options_with(free)
     return {name: what for name in names if name not in changeable}
-
-
-def _completed(
-    request: TrainingRequest, ranks: Communicator
-) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
-    """A request with what the checkpoint that it resumes, or the model that it starts from, knows; and these."""
-    if request.init is not None and request.resume is not None:
-        raise UserError(f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out")
-    if request.init is not None and request.checkpoint is not None:
-        raise UserError("checkpoints do not keep the model of --init: leave --checkpoint or --init out")
-    saved = model = None
-    if request.resume is not None:
-        saved = load_checkpoint(request.resume)
-        request = resume_request(request, saved, ranks)
-    if request.init is not None:
-        model = load_model(request.init)
-        request = init_request(request, Start.of_model(model, str(request.init)))
-    return request, saved, model
-
-
-def _changed_reading(request: TrainingRequest, saved: Checkpoint) -> list[str]:
-    """The options with which the data are read in another way than those of a checkpoint were."""
-    began, now = saved.origin.get("reading", {}), request.origin()["reading"]
-    given = {name: value for name, value in json.loads(json.dumps(now)).items() if value not in (None, [])}
-    return [flag(name) for name, value in given.items() if began.get(name) != value]

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host import devices, training
-from p4sgd.host.data import Dataset, FeatureSpace
-from p4sgd.host.data.identity import DataIdentity, identify
-from p4sgd.host.data.sample_weights import average, relative
-from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.sample_weights import average
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
@@ -26,8 +23,6 @@ from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.dealing.shares import deal_units
-from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _ALIKE = 1.05
@@ -38,9 +33,9 @@ _ALIKE = 1.05
 class Trial:
     """A training run with one choice.
 
-    The ``epochs`` of its options are those to its best one; the rate is that of the first, ``None`` if classes have
-    their own; the score is the metric that `metric_of` names, on the held-out samples, with its standard error; and the
-    time is that of these epochs on boards, in ms, ``None`` if they cannot hold the columns.
+    The ``epochs`` of its options are those to its best one, whose time on boards, in ms, is ``None`` if they cannot
+    hold the columns; the rate is that of the first, ``None`` if classes have their own; the score is the metric that
+    `metric_of` names, on the held-out samples, with its standard error.
     """
 
     options: TrainingOptions
@@ -88,8 +83,8 @@ def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]
     """Train and measure a model for each choice, one after another; nothing is written.
 
     The run is on the emulator, on data that are not prepared, with held-out samples; the chosen options differ from its
-    own in precision, mini-batch and L2 penalty. Data are prepared once for choices that follow each other and differ in
-    the L2 penalty alone. Raises as `p4sgd.host.training.train`, and `KeyboardInterrupt` on Ctrl-C.
+    own in precision, mini-batch and L2 penalty. Raises as `p4sgd.host.training.train`, and `KeyboardInterrupt` on
+    Ctrl-C.
     """
     data = run.data
     assert isinstance(data, Dataset), "see check_data"
@@ -97,22 +92,20 @@ def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]
         raise UserError(f"{data.name}: has several targets, of which models do not compare: name one --label-column")
     if not run.options.validation_fraction:
         raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
-    kept = _PreparedOnce(data, run.options)
     for options in chosen:
         with contextlib.closing(devices.open_device(run.device, run.config, options.workers)) as device:
-            result = training.train(kept, options, device)
+            result = training.train(data, options, device)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
-        yield _trial(result, options, data.feature_count, kept.validation_weights)
+        yield _trial(result, options, data.feature_count)
 
 
 def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     """The indices of the best trial, and of the one to prefer; `UserError` if no score is a number.
 
     The best has the best score, and of several the least time. Preferred is the fastest on boards of those whose score
-    is less than a standard error of the best one's below that (the rule of one standard error: Breiman et al.,
-    Classification and Regression Trees, 1984), or the best of those that take up to 5 % longer. Without times it is the
-    best.
+    is less than a standard error below that (Breiman et al., Classification and Regression Trees, 1984), or the best of
+    those that take up to 5 % longer. Without times it is the best.
     """
     scored = [place for place, trial in enumerate(trials) if math.isfinite(trial.score)]
     if not scored:
@@ -130,13 +123,8 @@ def choose(trials: Sequence[Trial]) -> tuple[int, int]:
     return best, max((place for place in good if times[place] <= _ALIKE * least), key=merit)
 
 
-def _trial(
-    result: TrainingResult | ResultSet,
-    options: TrainingOptions,
-    features: int,
-    weights: npt.NDArray[np.float64] | None,
-) -> Trial:
-    z, labels = result.activations["validation"]
+def _trial(result: TrainingResult | ResultSet, options: TrainingOptions, features: int) -> Trial:
+    (z, labels), weights = result.activations["validation"], result.weights["validation"]
     coding = result.model.labels
     predicted = coding.predictions(z)
     mean = np.full_like(labels, np.average(labels, axis=0, weights=weights))
@@ -175,36 +163,3 @@ def _board_ms(options: TrainingOptions, samples: int, features: int, epochs: int
         return None
     cycles = epoch_cycles(options, configs, [shard.units.size for shard in shards], samples, features)
     return sum(cycles.values()) * epochs * CLOCK_NS / 1e6
-
-
-class _PreparedOnce:
-    """A data set as `PreparedData`, which is prepared again only if something else than the L2 penalty has changed."""
-
-    def __init__(self, data: Dataset, options: TrainingOptions) -> None:
-        self._data = data
-        self._options: TrainingOptions | None = None
-        self._prepared: Prepared | None = None
-        self.name = data.name
-        self.samples = data.samples - data.held_out(options.validation_fraction)
-        self.space: FeatureSpace = data.space
-        self.weighted = data.sample_weights is not None
-        self.communicator: Communicator = data.communicator
-
-    @property
-    def identity(self) -> DataIdentity:
-        return identify(self._data)
-
-    @property
-    def validation_weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of the held-out samples in the last run."""
-        prepared = self._prepared
-        if prepared is None or prepared.targets.weigh_row is None or prepared.validation is None:
-            return None if prepared is None else prepared.targets.validation_weights
-        return relative(prepared.validation.sample_weights, prepared.validation.name)
-
-    def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
-        key = dataclasses.replace(options, l2=0.0)
-        if self._prepared is None or key != self._options:
-            self._prepared = None  # before there is another one
-            self._prepared, self._options = prepare(self._data, options, placement), key
-        return self._prepared

@@ -33,6 +33,9 @@ _KIND = FileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --
 
 _ANEW = "or train anew without the checkpoint"
 
+is_checkpoint_file = _KIND.is_of
+"""Whether a file is a checkpoint of any version."""
+
 
 class Weights:
     """Weights of all features in the order of the data, or a function that returns them, with the workers and the
@@ -47,8 +50,7 @@ class Weights:
         values: WeightArray | Callable[[], WeightArray],
         dealt: tuple[Sequence[Shard], Sequence[EngineWeights]] = ((), ()),
     ) -> None:
-        self._values = values
-        self._dealt = dealt
+        self._values, self._dealt = values, dealt
 
     @property
     def values(self) -> WeightArray:
@@ -80,8 +82,8 @@ class State:
     weights
         Those from which the next epoch starts; ``None`` before the first.
     first_rate
-        The initial learning rate, which may be chosen from the data, or the one with which training has begun again
-        after it diverged; ``None`` before it is chosen.
+        The initial learning rate, or the one with which training has begun again after it diverged; ``None`` before it
+        is chosen.
     divisor
         See `p4sgd.host.training.schedule.LearningRateSchedule`.
     idle
@@ -150,19 +152,25 @@ class Checkpoint:
 
         If it is the same file, the ``changed`` options with which it is read in another way are to blame.
         """
-        if changed and data != self.run.data and data.name == self.run.data.name:
-            raise UserError(
-                f"{self.path}: with this {' and '.join(changed)} the data are not those of this checkpoint: "
-                f"{_difference(self.run.data, data)}: leave that out, {_ANEW}"
-            )
+        if changed and data.name == self.run.data.name:
+            self._check_same("data", self.run.data, data, f"leave {' and '.join(changed)} out")
         self._check_same("data", self.run.data, data)
 
-    def _check_same(self, what: str, ours: DataIdentity | None, theirs: DataIdentity | None) -> None:
-        if ours != theirs:
-            raise UserError(
-                f"{self.path}: the {what} of this checkpoint are others: {_difference(ours, theirs)}: "
-                f"name the same, {_ANEW}"
+    def _check_same(
+        self, what: str, ours: DataIdentity | None, theirs: DataIdentity | None, remedy: str = "name the same"
+    ) -> None:
+        if ours == theirs:
+            return
+        if ours is None or theirs is None:
+            how = f"{'none' if ours is None else ours.name}, not {'none' if theirs is None else theirs.name}"
+        elif (ours.samples, ours.features) == (theirs.samples, theirs.features):
+            how = f"{theirs.name} has values or labels that {ours.name} had not"
+        else:
+            how = (
+                f"{theirs.name} has {theirs.samples:,} samples of {theirs.features:,} features, "
+                f"{ours.name} had {ours.samples:,} of {ours.features:,}"
             )
+        raise UserError(f"{self.path}: the {what} of this checkpoint are others: {how}: {remedy}, {_ANEW}")
 
 
 def epochs_done(states: Sequence[State]) -> int:
@@ -179,18 +187,6 @@ def _last_epoch(states: Sequence[State]) -> str:
     """How far a run is, for messages: ``epoch 3``, or ``epoch 3 of row 2 of 10``."""
     row = max((row for row, state in enumerate(states) if state.epoch), default=0)
     return f"epoch {states[row].epoch}" + (f" of row {row + 1} of {len(states)}" if len(states) > 1 else "")
-
-
-def _difference(ours: DataIdentity | None, theirs: DataIdentity | None) -> str:
-    """How the data of a checkpoint and other data differ, for messages."""
-    if ours is None or theirs is None:
-        return f"{'none' if ours is None else ours.name}, not {'none' if theirs is None else theirs.name}"
-    if (ours.samples, ours.features) == (theirs.samples, theirs.features):
-        return f"{theirs.name} has values or labels that {ours.name} had not"
-    return (
-        f"{theirs.name} has {theirs.samples:,} samples of {theirs.features:,} features, "
-        f"{ours.name} had {ours.samples:,} of {ours.features:,}"
-    )
 
 
 class CheckpointFile:
@@ -244,20 +240,20 @@ class CheckpointFile:
         """Write the file; raises a `UserError` if it cannot be written."""
         self._epochs = self._epochs or [[] for _ in states]
         arrays: Arrays = {}
-        rows: list[dict[str, Any]] = []
+        rows = []
         for row, (state, epochs) in enumerate(zip(states, self._epochs, strict=True)):
-            rows.append({"remarks": state.remarks})
-            if state.weights is None:
-                continue
-            # Each epoch is converted to text only once: a history may become long. It is an array, because the size of
-            # the header is limited.
-            epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
-            arrays[_name("weights", row)] = state.weights.values
-            arrays[_name("history", row)] = np.frombuffer(b"\n".join(epochs), np.uint8)
-            rows[-1] |= {"first_rate": state.first_rate, "divisor": state.divisor, "idle": state.idle}
-            if state.best is not None:
-                arrays[_name("best_weights", row)] = state.best.weights.values
-                rows[-1] |= {"best_epoch": state.best.epoch, "best_score": state.best.score}
+            facts = _Row(state.remarks)
+            if state.weights is not None:
+                # Each epoch is converted to text only once: a history may become long. It is an array, because the size
+                # of the header is limited.
+                epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
+                arrays[_name("weights", row)] = state.weights.values
+                arrays[_name("history", row)] = np.frombuffer(b"\n".join(epochs), np.uint8)
+                facts = _Row(state.remarks, state.first_rate, state.divisor, state.idle)
+                if (best := state.best) is not None:
+                    arrays[_name("best_weights", row)] = best.weights.values
+                    facts = dataclasses.replace(facts, best_epoch=best.epoch, best_score=best.score)
+            rows.append(vars(facts))
         header = {"p4sgd": self._version, "run": dataclasses.asdict(run), "origin": self._origin, "rows": rows}
         _KIND.save(self.path, arrays, header)
 
@@ -267,12 +263,10 @@ def _name(array: str, row: int) -> str:
     return f"{array}.{row}" if row else array
 
 
-is_checkpoint_file = _KIND.is_of
-"""Whether a file is a checkpoint of any version."""
-
-
 @dataclass(frozen=True)
 class _Row:
+    """Facts about a row beside its arrays; without a ``first_rate`` it has not begun."""
+
     remarks: list[str]
     first_rate: float | None = None
     divisor: float = 1.0
@@ -293,18 +287,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
     arrays, fields = _KIND.load(path)
     with _KIND.decoding(path):
         header = msgspec.convert(fields, _Header)
-        run = header.run
-        size = run.data.features + run.options.bias
-        states = [_state(arrays, fields, row, size) for row, fields in enumerate(header.rows)]
+        size = header.run.data.features + header.run.options.bias
+        states = [_state(arrays, facts, row, size) for row, facts in enumerate(header.rows)]
         if not states or states[0].weights is None:
             raise ValueError("it has no epoch")
-        return Checkpoint(path, run, header.origin, states)
+        return Checkpoint(path, header.run, header.origin, states)
 
 
-def _state(arrays: Arrays, fields: _Row, row: int, size: int) -> State:
+def _state(arrays: Arrays, facts: _Row, row: int, size: int) -> State:
     """The state of a row of ``size`` weights; a `ValueError` if its parts contradict each other."""
-    if fields.first_rate is None:
-        return State(remarks=fields.remarks)
+    if facts.first_rate is None:
+        return State(remarks=facts.remarks)
 
     def weights(name: str) -> Weights:
         values = arrays[_name(name, row)].astype(np.int32, copy=False)
@@ -317,8 +310,8 @@ def _state(arrays: Arrays, fields: _Row, row: int, size: int) -> State:
     if not history or [record.epoch for record in history] != list(range(1, len(history) + 1)):
         raise ValueError("the epochs are not in order")
     best = None
-    if fields.best_epoch is not None:
-        if not 1 <= fields.best_epoch <= len(history):
-            raise ValueError(f"the best model is of epoch {fields.best_epoch}")
-        best = Best(fields.best_epoch, fields.best_score, weights("best_weights"))
-    return State(weights("weights"), history, fields.remarks, fields.first_rate, fields.divisor, fields.idle, best)
+    if facts.best_epoch is not None:
+        if not 1 <= facts.best_epoch <= len(history):
+            raise ValueError(f"the best model is of epoch {facts.best_epoch}")
+        best = Best(facts.best_epoch, facts.best_score, weights("best_weights"))
+    return State(weights("weights"), history, facts.remarks, facts.first_rate, facts.divisor, facts.idle, best)

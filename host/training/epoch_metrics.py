@@ -157,6 +157,8 @@ class EpochMetrics:
         The metric that chooses the best epoch.
     constant_loss : float
         Training loss of the best constant model.
+    weights : dict
+        Weights of the samples by data, with those of classes except in samples of other data.
     """
 
     def __init__(
@@ -172,11 +174,10 @@ class EpochMetrics:
         self._loss, self._held_out, self._refit = loss, held_out, refit
         targets = prepared.targets
         (self._coding,) = targets.coding.rows
-        # With the weights of classes, except in samples of other data.
-        self._weights = {"train": targets.weights, "validation": targets.validation_weights}
+        self.weights = {"train": targets.weights, "validation": targets.validation_weights}
         if "test" in held_out:
             test, _ = held_out["test"]
-            self._weights["test"] = relative(test.sample_weights, test.name)
+            self.weights["test"] = relative(test.sample_weights, test.name)
         self._penalties = prepared.penalties(options)
         self._penalised = any(options.penalties)
         self.monitored = "objective" if self._penalised else "train_loss"
@@ -252,7 +253,7 @@ class EpochMetrics:
     ) -> dict[str, float]:
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
-            metrics |= named(name, measure(self._loss, self._coding, values, labels, self._weights[name]))
+            metrics |= named(name, measure(self._loss, self._coding, values, labels, self.weights[name]))
         if self._penalised:
             metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
         return metrics
@@ -275,4 +276,4 @@ class EpochMetrics:
     def _correction(self, z: FloatArray) -> float:
         """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
         the others."""
-        return fit_intercept(self._loss, z, self._y, self._weights["train"]) if self._refit else 0.0
+        return fit_intercept(self._loss, z, self._y, self.weights["train"]) if self._refit else 0.0

@@ -150,6 +150,7 @@ class RowTraining:
             more_epochs=more_epochs,
             next_start=self._next_start(best),
             activations=activations,
+            weights=self._metrics.weights,
         )
 
     def _epoch(self) -> None:
@@ -288,7 +289,7 @@ class RowTraining:
             "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling.kind,
             "scaling_reason": prepared.scaling.reason,
-            "whitening_times": None if prepared.whitening_times is None else prepared.whitening_times.to_json(),
+            "whitening_times": prepared.whitening_times and vars(prepared.whitening_times),
             "signed": prepared.features.signed,
             "labels": self._coding.to_json(),
             "options": self._options.to_json(),

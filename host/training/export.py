@@ -26,10 +26,10 @@ def to_onnx(model: Model | ModelSet) -> bytes:
 
     The input is ``features``, float64 (samples, features). The outputs of a classifier are ``label``, the predicted
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
-    float64 (samples, classes) in their order, and ``activation``, float64 (samples,), or of more than two classes
-    (samples, classes); that of a regression is ``prediction``, float64 (samples,). Of several targets all outputs are
-    (samples, targets). The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the
-    last of them how features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
+    float64 (samples, classes), and ``activation``, float64 (samples,), or of more than two classes (samples, classes);
+    that of a regression is ``prediction``, float64 (samples,). Of several targets all outputs are (samples, targets).
+    The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the last of them how
+    features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
 
     Raises `UserError` if the package onnx is not installed, or if targets have different classes.
     """

@@ -26,7 +26,7 @@ Training corrects what this does to the mean activation by fitting the intercept
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -39,10 +39,12 @@ from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.precondition import BLOCK, Whitening
 from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.hw.spec.fixed import WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
+
+if TYPE_CHECKING:
+    from p4sgd.host.precondition import Whitening
 
 FORMAT_VERSION = 3
 """To be changed whenever a reader of the old version would misread a file of the new one."""
@@ -59,8 +61,8 @@ _WHITENING = {"matrix": np.int32, "exponent": np.int64, "centre": np.int64}
 _BLOCK_VALUES = 1 << 17
 """Values that are converted to float64 at once: 1 MB, which fits the cache (10 MB take five times as long)."""
 
-Fitted: TypeAlias = Scaling | Whitening
-"""A scaling, or one with preconditioning."""
+is_model_file = _KIND.is_of
+"""Whether a file is a model file of any version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +103,7 @@ class Model:
     mixing: FloatArray | None = None
     loss_parameters: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    scaling: Fitted | None = None
+    scaling: "Scaling | Whitening | None" = None
 
     @property
     def rows(self) -> "tuple[Model, ...]":
@@ -160,7 +162,8 @@ class Model:
 class ModelSet:
     """A model of several rows, each a model by itself of the same features, for several classes or several targets.
 
-    Its arrays have a row for each, ``labels.rows`` are those of the rows, and ``training`` has what is true of all.
+    Its arrays have a row for each, ``labels.rows`` are those of the rows, ``training`` has what is true of all, and the
+    rest is that of every row.
     """
 
     rows: tuple[Model, ...]
@@ -193,7 +196,7 @@ class ModelSet:
         return self.rows[0].features
 
     @property
-    def scaling(self) -> Fitted | None:
+    def scaling(self) -> "Scaling | Whitening | None":
         """See `Model`."""
         return self.rows[0].scaling
 
@@ -218,7 +221,7 @@ class ModelSet:
         Those of each class against the rest are divided by their sum, as scikit-learn's OneVsRestClassifier does; where
         all are 0, classes are equally probable. Of several targets they are those of the second class of each.
         """
-        pairs = [row.probabilities(z[:, place]) for place, row in enumerate(self.rows)]
+        pairs = [row.probabilities(z[:, column]) for column, row in enumerate(self.rows)]
         columns = [pair[:, 1] for pair in pairs if pair is not None]
         if not columns:
             return None
@@ -254,10 +257,6 @@ def _products(features: Features, coefficients: FloatArray) -> FloatArray:
     return z
 
 
-is_model_file = _KIND.is_of
-"""Whether a file is a model file of any version."""
-
-
 @dataclass(frozen=True)
 class _ScalingFacts:
     kind: str
@@ -283,12 +282,12 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         arrays["mixing"] = first.mixing
     facts = None
     if fitted is not None:
-        grid = fitted.scaling if isinstance(fitted, Whitening) else fitted
+        grid = fitted if isinstance(fitted, Scaling) else fitted.scaling
         for name, values in (("offset", grid.offset), ("scale", grid.scale)):
             arrays[f"scaling_{name}"] = values[:1] if (values == values[0]).all() else values
         facts = _ScalingFacts(grid.kind, fitted.signed, grid.heat is not None)
-    if isinstance(fitted, Whitening):
-        arrays |= {f"whitening_{name}": getattr(fitted, name) for name in _WHITENING}
+        if grid is not fitted:
+            arrays |= {f"whitening_{name}": getattr(fitted, name) for name in _WHITENING}
     training = model.training
     parameters: Any = first.loss_parameters
     if isinstance(model, ModelSet):
@@ -331,9 +330,8 @@ def _rows(
     arrays: Arrays, header: dict[str, Any], labels: LabelCoding | TargetCoding, training: dict[str, Any]
 ) -> tuple[Model, ...]:
     """The rows of a model; takes what is their own out of the facts about the training."""
-    space, codings, weights = space_from_json(header["space"]), labels.rows, arrays["weights"]
-    features, width, count = space.count, weights.shape[-1], len(codings)
-    each = (count,) if count > 1 else ()
+    space, weights, count = space_from_json(header["space"]), arrays["weights"], len(labels.rows)
+    features, width, each = space.count, weights.shape[-1], (count,) if count > 1 else ()
     if not 0 < features <= width <= features + 1 or weights.shape != (*each, width):
         raise ValueError(f"weights of shape {weights.shape} for {features} features")
     if (
@@ -346,16 +344,19 @@ def _rows(
     facts, parameters = [training], header["loss_parameters"]
     if each:
         own = training.pop("rows")
-        facts = [training | own[row] | {"labels": coding.to_json()} for row, coding in enumerate(codings)]
+        facts = [training | own[row] | {"labels": coding.to_json()} for row, coding in enumerate(labels.rows)]
     shared: dict[str, Any] = {
         "slope": _numbers(arrays, "slope", width)[:features],
         "offset": _numbers(arrays, "offset", width),
-        "mixing": _numbers(arrays, "mixing", features, BLOCK + 1) if "mixing" in arrays else None,
         "loss": header["loss"],
         "features": msgspec.convert(header["features"], FeatureFormat),
         "space": space,
         "scaling": _scaling(arrays, header.get("scaling"), features),
     }
+    if "mixing" in arrays:
+        from p4sgd.host.precondition import BLOCK
+
+        shared["mixing"] = _numbers(arrays, "mixing", features, BLOCK + 1)
     coefficients = _numbers(arrays, "coefficients", *each, features).reshape(count, features)
     intercept = _numbers(arrays, "intercept", count).tolist()
     weights = weights.astype(np.int32, copy=False).reshape(count, width)
@@ -369,7 +370,7 @@ def _rows(
             training=facts[row],
             **shared,
         )
-        for row, coding in enumerate(codings)
+        for row, coding in enumerate(labels.rows)
     )
     for row in models:
         if get_loss(row.loss, row.loss_parameters).task is not row.labels.task:
@@ -377,7 +378,7 @@ def _rows(
     return models
 
 
-def _scaling(arrays: Arrays, header: Any, features: int) -> Fitted | None:
+def _scaling(arrays: Arrays, header: Any, features: int) -> "Scaling | Whitening | None":
     """The scaling that `save_model` has written; its heat is not known."""
     if header is None:
         return None
@@ -391,6 +392,8 @@ def _scaling(arrays: Arrays, header: Any, features: int) -> Fitted | None:
     if "whitening_matrix" not in arrays:
         heat = np.broadcast_to(np.int32(0), features) if facts.keeps_zeros else None
         return Scaling(facts.kind, offset, scale, facts.signed, heat=heat)
+    from p4sgd.host.precondition import BLOCK, Whitening
+
     matrix, exponent, centre = (arrays[f"whitening_{name}"].astype(kind) for name, kind in _WHITENING.items())
     if (matrix.shape, exponent.shape, centre.shape) != ((features, BLOCK), (features,), (features,)):
         raise ValueError(f"a whitening of shape {matrix.shape} for {features} features")

@@ -6,6 +6,7 @@ heavy is imported here before a value is checked.
 
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,16 +20,11 @@ from p4sgd.host.errors import UserError, flag, option
 if TYPE_CHECKING:
     from p4sgd.host.losses import Loss
 
-# Names that options may have.
-PRECONDITIONS = ("none", "block")
-ON_LOSS = ("adopt", "stop")
-PARALLELS = ("model", "data")
-SKIP_ZEROS = ("auto", "never", "always")
-SHARES = ("fixed", "auto")
 
-
-def names_in(where: str) -> Iterable[str]:
-    """The names in a constant, or those that a function returns: ``p4sgd.host.losses:LOSSES``."""
+def names_in(where: str | tuple[str, ...]) -> Iterable[str]:
+    """Names, or those in a constant, or that a function returns: ``p4sgd.host.losses:LOSSES``."""
+    if isinstance(where, tuple):
+        return where
     module, _, name = where.partition(":")
     found = getattr(import_module(module), name)
     names: Iterable[str] = found() if callable(found) else found
@@ -38,6 +34,7 @@ def names_in(where: str) -> Iterable[str]:
 class Fact(Flag):
     """Facts about an option."""
 
+    NONE = 0
     NOT_TUNED = auto()
     """`p4sgd tune` lacks it: it searches for it, or it does not matter on an emulator of one process."""
     PREPARED = auto()
@@ -52,23 +49,12 @@ class Fact(Flag):
     """It has it from the model, too, but could have another."""
 
 
-NO_FACTS = Fact(0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """What is declared of an option beside its name, type and default.
 
-    Parameters
-    ----------
-    help
-        Its meaning, in which ``{l2}`` stands for another option.
-    choices
-        Where the names are that it may have, for `names_in`.
-    metavar
-        Name of a value on the command line.
-    estimators
-        Which estimators have it as a parameter.
+    In ``help`` ``{l2}`` stands for another option. ``choices`` tells `names_in` which names it may have. ``metavar`` is
+    the name of a value on the command line, ``estimators`` are those that have it as a parameter.
     """
 
     help: str
@@ -76,10 +62,10 @@ class Declaration:
     most: float | None = None
     above: float | None = None
     below: float | None = None
-    choices: str | None = None
+    choices: str | tuple[str, ...] | None = None
     metavar: str | None = None
     estimators: Literal["all", "classifiers", "none"] = "all"
-    facts: Fact = NO_FACTS
+    facts: Fact = Fact.NONE
 
     def for_command(self) -> str:
         """The meaning, with the flags of other options."""
@@ -93,22 +79,20 @@ class Declaration:
         """Raise a `UserError` if a value is not allowed."""
         if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
             raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
-        is_number = isinstance(value, Real)  # of NumPy, too
-        if not is_number:
-            if any(bound is not None for bound in (self.least, self.most, self.above, self.below)):
+        bounds = (("at least", self.least), ("at most", self.most), ("more than", self.above), ("below", self.below))
+        if not isinstance(value, Real):  # of NumPy, too
+            if any(bound is not None for _, bound in bounds):
                 raise UserError(f"must be a number, not {value!r}", field=name)
             return
         if not isinstance(value, Integral) and not math.isfinite(value):
             raise UserError(f"must be a finite number, not {value}", field=name)
-        for wrong, allowed, bound in (
-            (self.least is not None and value < self.least, "at least", self.least),
-            (self.most is not None and value > self.most, "at most", self.most),
-            (self.above is not None and value <= self.above, "more than", self.above),
-            (self.below is not None and value >= self.below, "below", self.below),
-        ):
-            if wrong:
+        for allowed, bound in bounds:
+            if bound is not None and not _COMPARED[allowed](value, bound):
                 given = value if isinstance(value, Integral) else f"{value:g}"  # of a large one, all digits
                 raise UserError(f"must be {allowed} {bound:g}, not {given}", field=name)
+
+
+_COMPARED = {"at least": operator.ge, "at most": operator.le, "more than": operator.gt, "below": operator.lt}
 
 
 def _declared(default: Any, help: str, **more: Any) -> Any:
@@ -232,7 +216,7 @@ class TrainingOptions:
         "none",
         "Preconditioning: block whitens dense features in blocks of 64 columns, so that correlated columns need fewer "
         "epochs. {l2} then acts on the weights of whitened features; {l1} is refused.",
-        choices="p4sgd.host.training.options:PRECONDITIONS",
+        choices=("none", "block"),
         facts=Fact.PREPARED | Fact.FEATURES,
     )
     damping: float = _declared(
@@ -284,7 +268,7 @@ class TrainingOptions:
         "model",
         "What several processes (--launcher) divide: model gives each a worker with some of the columns; data gives "
         "each some of the samples of a single sparse worker, for sparse data with millions of columns.",
-        choices="p4sgd.host.training.options:PARALLELS",
+        choices=("model", "data"),
         estimators="none",
         facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
@@ -292,7 +276,7 @@ class TrainingOptions:
         "fixed",
         "How the features of a cluster are shared out: fixed by the share of each worker in the cluster file, or "
         "equally; auto by the workers' speeds, which are measured first.",
-        choices="p4sgd.host.training.options:SHARES",
+        choices=("fixed", "auto"),
         facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     split: str = _declared(
@@ -306,14 +290,14 @@ class TrainingOptions:
         "auto",
         "Whether dense workers leave out lines of zeros, so that boards take no time for them: auto for sparse data if "
         "that should be faster; always or never, whatever is predicted. The weights are the same.",
-        choices="p4sgd.host.training.options:SKIP_ZEROS",
+        choices=("auto", "never", "always"),
         facts=Fact.NOT_TUNED | Fact.PREPARED | Fact.CHANGEABLE | Fact.RESUMABLE,
     )
     on_loss: str = _declared(
         "adopt",
         "What to do when a worker is lost: adopt deals its features to the others and trains the epoch again, to the "
         "same weights; stop ends the run.",
-        choices="p4sgd.host.training.options:ON_LOSS",
+        choices=("adopt", "stop"),
         facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
     merge: str = _declared(
@@ -378,18 +362,16 @@ class TrainingOptions:
         from p4sgd.hw.spec.config import BANKS
         from p4sgd.hw.spec.run import MAX_MICRO_BATCHES, UNITS
 
-        defaults, loss = {field.name: field.default for field in dataclasses.fields(self)}, LOSSES[self.loss]
-        for name in ("epsilon", "quantile", "tweedie_power"):
+        given = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
+        loss, whitened, block = LOSSES[self.loss], self.precondition != "none", option("precondition", "block")
+        for name in (name for each in LOSSES.values() for name in each.parameters):
             known = " or ".join(each.name for each in LOSSES.values() if name in each.parameters)
-            wrong = getattr(self, name) is not None and name not in loss.parameters
+            wrong = name in given and name not in loss.parameters
             yield wrong, name, f"has no effect on the loss {self.loss}: choose {known}, or leave it out"
         yield self.loss == "huber" and self.epsilon == 0, "epsilon", "must be more than 0, not 0"
         wrong = self.class_weight is not None and loss.task is not Task.CLASSIFICATION
         yield wrong, "class_weight", f"has no effect on the loss {self.loss}, which is not for classes"
-        for name, words, what in (
-            ("split", ("auto", "none"), "columns"),
-            ("merge", ("auto",), "micro-batches"),
-        ):
+        for name, words, what in (("split", ("auto", "none"), "columns"), ("merge", ("auto",), "micro-batches")):
             value = getattr(self, name)
             wrong = value not in words and not (value.isdecimal() and int(value))
             yield wrong, name, f"must be {' or '.join(words)} or a number of {what}, at least 1, not {value!r}"
@@ -397,30 +379,24 @@ class TrainingOptions:
         yield self.batch > most, "batch", f"must be {BANKS} to {most}, not {self.batch}"
         problem = f"must be a multiple of {BANKS}, not {self.batch}: take {below} or {below + BANKS}"
         yield self.batch % BANKS, "batch", problem
-        problem = (
-            f"must be at most the {self.stored} stored planes, not {self.precision}: lower it or store more planes"
-        )
+        problem = f"must be at most the {self.stored} stored planes, not {self.precision}: lower it or store more"
         yield self.precision > self.stored, "precision", problem
         wrong = self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS)
         yield wrong, "unit", f"must be one of {', '.join(map(str, UNITS))}, not {self.unit}"
         problem = f"has no effect without {option('alpha')}, of which it is a part: add that, or take {option('l1')}"
         yield self.alpha is None and self.l1_ratio is not None, "l1_ratio", problem
-        given = option("l2" if self.l2 else "l1")
-        problem = f"stands for {option('l2')} and {option('l1')}: leave {given} out, or that"
+        other = option("l2" if self.l2 else "l1")
+        problem = f"stands for {option('l2')} and {option('l1')}: leave {other} out, or that"
         yield self.alpha is not None and (self.l2 or self.l1), "alpha", problem
-        wrong = self.power != defaults["power"] and self.schedule != "invscaling"
+        wrong = "power" in given and self.schedule != "invscaling"
         yield wrong, "power", f"has no effect on the schedule {self.schedule}: only invscaling has one"
-        wrong = self.tolerance != defaults["tolerance"] and self.patience is None and self.schedule != "adaptive"
+        wrong = "tolerance" in given and self.patience is None and self.schedule != "adaptive"
         yield wrong, "tolerance", f"has no effect without {option('patience')} or the schedule adaptive"
-        whitened, chosen = self.precondition != "none", option("precondition", "block")
-        wrong = self.damping != defaults["damping"] and not whitened
-        yield wrong, "damping", f"has no effect without {chosen}: add that, or leave it out"
-        problem = (
-            f"{self.scaling} does not go with {chosen}, which centres features and scales them by their deviation: "
-            f"choose auto, {' or '.join(CENTRED)}, or leave {option('precondition')} out"
-        )
+        wrong = "damping" in given and not whitened
+        yield wrong, "damping", f"has no effect without {block}: add that, or leave it out"
+        problem = f"{self.scaling} does not go with {block}, which centres: choose auto, {' or '.join(CENTRED)}"
         yield whitened and self.scaling not in ("auto", *CENTRED), "scaling", problem
-        problem = f"does not go with {chosen}, which mixes features: leave one of them out"
+        problem = f"does not go with {block}, which mixes features: leave one of them out"
         yield whitened and self.penalties[1] > 0, "l1", problem
 
     @property
@@ -436,12 +412,14 @@ class TrainingOptions:
 
         Raises `UserError`, with the ``name`` of the data, if ``epsilon`` is out of the range of the loss table.
         """
-        from p4sgd.host.losses import get_loss
+        from p4sgd.host.losses import LOSSES, get_loss
 
-        given = {"quantile": self.quantile, "tweedie_power": self.tweedie_power}
-        given["epsilon"] = None if self.epsilon is None else self.epsilon / scale
+        units = {"epsilon": scale}  # others have none
+        given = {name: getattr(self, name) for name in LOSSES[self.loss].parameters}
         try:
-            return get_loss(self.loss, {key: value for key, value in given.items() if value is not None})
+            return get_loss(
+                self.loss, {name: value / units.get(name, 1.0) for name, value in given.items() if value is not None}
+            )
         except ValueError:
             raise UserError(
                 f"{name}: {option('epsilon', self.epsilon)} is out of range for targets with a deviation of "

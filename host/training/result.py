@@ -36,9 +36,9 @@ class TrainingResult:
         the classes are not separable; else ``None``.
     next_start
         What training on other samples may start from; ``None`` if the scaling of the prepared data is not known.
-    activations
-        Activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each, by data:
-        ``train``, of the same samples as in ``metrics``, and ``validation`` and ``test`` if there are such data.
+    activations, weights
+        By data, activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each;
+        and weights of the samples: ``train``, of the same samples as in ``metrics``, ``validation`` and ``test``.
     """
 
     model: Model
@@ -52,6 +52,7 @@ class TrainingResult:
     more_epochs: int | None = None
     next_start: Start | None = None
     activations: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False, compare=False)
+    weights: Mapping[str, FloatArray | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def best(self) -> EpochRecord:
@@ -92,6 +93,7 @@ class ResultSet:
     metrics: dict[str, float]
     rows: tuple[TrainingResult, ...]
     activations: Mapping[str, tuple[FloatArray, FloatArray]] = field(repr=False, compare=False)
+    weights: Mapping[str, FloatArray | None] = field(repr=False, compare=False)
     next_start: Start | None = None
 
     @property

@@ -42,17 +42,10 @@ _UPDATES = (256, 1024)
 """Least and most updates of a trial; in between it is an epoch. The least is enough to see what diverges: what grows by
 2 % in an update grows 160-fold in 256."""
 
-_VALUES = 1 << 26
-"""Number of values that a trial computes with, unless `_SAMPLES` samples have more; a sample has `Prepared.width`."""
-
-_SAMPLES = 512
-"""Number of samples that a trial may always take, repeated ones counted each time."""
-
-_KEPT_VALUES = 1 << 25
-"""Number of values of the samples that are trained on, and of those for scores, unless `_KEPT_SAMPLES` have more."""
-
-_KEPT_SAMPLES = 64
-"""Number of different samples that may always be used."""
+# Values that a trial computes with (a sample has `Prepared.width`), repeated ones counted each time, unless so many
+# samples have more; and values of different samples, for training and for scores each, unless so many have more.
+_VALUES, _SAMPLES = 1 << 26, 512
+_KEPT_VALUES, _KEPT_SAMPLES = 1 << 25, 64
 
 _SCORED = 1024
 """Largest number of samples on which a trial is scored."""
@@ -82,8 +75,7 @@ def search_rate(
         return best_rate(*try_rates(prepared, options, loss), loss.task, constant_loss)
     batch, _, mini_batches = _trial_size(prepared, options)
     needed = min(batch * mini_batches + _SCORED, prepared.samples)
-    image = first_samples(prepared.images[0], needed, sample_ranks)
-    found = []
+    image, found = first_samples(prepared.images[0], needed, sample_ranks), list[float]()
 
     def search() -> None:
         assert image is not None
@@ -124,14 +116,14 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
 
     A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
     set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
-    a sample on, it takes 64 of 8 samples. Samples of at most 2^25 values are used, or 64, and as many again for scores.
+    a sample on, it takes 64 of 8 samples.
 
     Returns
     -------
     Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
-    on up to 1,024 samples after those that were trained on (on the same ones, if there are no others). It is the mean
-    over eight moments in the second half of the trial, because it depends on the last few samples before each. Then the
-    score of each after its first epoch, or at the first of these moments if that is earlier.
+    on samples after those that were trained on, if there are others. It is the mean over eight moments in the second
+    half of the trial, because it depends on the last few samples before each. Then the score of each after its first
+    epoch, or at the first of these moments if that is earlier.
     """
     batch, updates, mini_batches = _trial_size(prepared, options)
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
@@ -173,11 +165,9 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
     most = min(largest_rate(size, form) for size in sizes)
     names = ("l2", "l1") if options.alpha is None else ("alpha", "alpha")
     for name, strength, limit in zip(names, prepared.penalties(options), (SHRINK, WEIGHT), strict=True):
-        if strength == 0:
-            continue
         # A little less than the limit, because the rate is rounded by up to 0.4 %.
         largest = 0.99 * float(limit.to_real(limit.maximum))
-        most = min(most, largest / strength)
+        most = min(most, largest / strength) if strength else most
         if most < least:
             chosen = getattr(options, name)
             bound = chosen * (largest / least / strength)

@@ -3,17 +3,17 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import get_loss
-from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.fixed import WeightArray
 
 if TYPE_CHECKING:
+    from p4sgd.host.precondition import Whitening
     from p4sgd.host.training.events import EpochRecord
     from p4sgd.host.training.model_file import Model, ModelSet
 
@@ -29,10 +29,9 @@ class Start:
     history
         Epochs before, with which schedules go on. They count among the epochs of the options.
     options
-        Options of the run that ``scaling`` and ``weights`` are from.
+        Those of the run that ``scaling`` and ``weights`` are from.
     refit
-        Whether the intercept is fitted to the samples, as without a start. If not, the model has the bias as it was
-        trained, which the samples of a small part of the data change little.
+        Whether the intercept is fitted to the samples, as without a start, and is not the bias as it was trained.
     rows
         For a model of several rows what each starts from, with weights, rate and history of its own.
     guess
@@ -40,7 +39,7 @@ class Start:
     """
 
     coding: LabelCoding | TargetCoding | None = None
-    scaling: Scaling | Whitening | None = None
+    scaling: "Scaling | Whitening | None" = None
     weights: WeightArray | None = None
     rate: float | None = None
     history: "Sequence[EpochRecord]" = ()
@@ -75,21 +74,16 @@ class Start:
             )
         known = {field.name for field in dataclasses.fields(TrainingOptions)}
         try:
-            began = {key: value for key, value in model.training["options"].items() if key in known}
-            options = TrainingOptions(**began)
+            options = TrainingOptions(
+                **{key: value for key, value in model.training["options"].items() if key in known}
+            )
+            if any(row.weights.size != row.coefficients.size + options.bias for row in model.rows):
+                raise UserError("the weights are not theirs")
         except (AttributeError, TypeError, UserError) as error:
             raise UserError(f"{name}: a damaged model file: the options of its training: {error}") from error
-        for row in model.rows:
-            if row.weights.size != row.coefficients.size + options.bias:
-                raise UserError(
-                    f"{name}: a damaged model file: {row.weights.size} weights are not those of its options"
-                )
-        rows = tuple(
-            cls(coding=row.labels, scaling=model.scaling, weights=row.weights, options=options) for row in model.rows
-        )
-        if len(rows) == 1:
-            return rows[0]
-        return cls(coding=model.labels, scaling=model.scaling, options=options, rows=rows)
+        shared: dict[str, Any] = {"scaling": model.scaling, "options": options}
+        rows = tuple(cls(coding=row.labels, weights=row.weights, **shared) for row in model.rows)
+        return rows[0] if len(rows) == 1 else cls(coding=model.labels, rows=rows, **shared)
 
     @property
     def keeps_zeros(self) -> bool:

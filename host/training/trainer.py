@@ -181,4 +181,4 @@ def _joined(
     if all(result.next_start is not None for result in results):
         rows = tuple(result.next_start for result in results if result.next_start is not None)
         next_start = dataclasses.replace(rows[0], coding=coding, weights=None, rate=None, history=(), rows=rows)
-    return ResultSet(ModelSet(models, coding, training), metrics, tuple(results), activations, next_start)
+    return ResultSet(ModelSet(models, coding, training), metrics, tuple(results), activations, weights, next_start)

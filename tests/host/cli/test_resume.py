@@ -209,7 +209,7 @@ def test_a_finished_run():
     assert load_model(Path("model")).training["epoch"] == whole["best_epoch"], "it was to be written there"
     assert document("--resume", "c", "--epochs", 7) == document(*RUN, "--epochs", 7)
     run("breast_cancer", "--epochs", 50, "--patience", 2, "--tolerance", 0.01, "--checkpoint", "early")
-    says = r"early: this run stopped early after epoch \d+, nothing is left to do: .*--out MODEL.* --patience 2"
+    says = r"early: this run stopped early after epoch \d+, nothing is left to do: .* --patience 2, --out MODEL"
     assert re.match(says, refused("--resume", "early", "--epochs", 500))
 
 
@@ -234,7 +234,7 @@ def test_data_that_are_others_or_read_in_another_way():
     np.savez("changed.npz", X=data.features, y=data.labels)
     run("data.libsvm", "--epochs", 1, "--checkpoint", "c")
     run("breast_cancer", "--epochs", 1, "--test", "breast_cancer", "--checkpoint", "kept")
-    hashed = r"c: with this --hash-bits the data are not those .* 4,096 features, .*: leave that out, or"
+    hashed = r"c: the data of this checkpoint are others: .* 4,096 features, .*: leave --hash-bits out, or"
     for words, says in (
         ("c --hash-bits 12", hashed),
         ("c data.libsvm --hash-bits 12", hashed),
