@@ -20,11 +20,8 @@ from p4sgd.hw.spec.run import TABLE_SEGMENTS, VALUE_FRACTION, LossTable
 _FloatArray = npt.NDArray[np.float64]
 _Function = Callable[[_FloatArray], _FloatArray]
 
-_POINTS = 65
-"""Points per segment at which the error is computed, both ends included; it is smooth in between."""
-
-_TAIL_POINTS = 2048
-"""Points per tail at which the error is computed; their distance grows with that from zero."""
+# Points at which the error is computed: per segment, both ends included, and per tail, the further out the wider apart.
+_POINTS, _TAIL_POINTS = 65, 2048
 
 _REACH = RESIDUAL.to_real(RESIDUAL.maximum)
 """The largest residual. ψ is clamped to ± this value, so that no accuracy is spent on larger ones."""
@@ -74,10 +71,7 @@ def fit_table(psi: _Function, segments: int, shape: Shape) -> LossTable:
 
 
 def table_error(table: LossTable, psi: _Function) -> float:
-    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, sampled densely enough for a smooth ψ.
-
-    Both are clamped to the range of a residual, ±128.
-    """
+    """Largest |table(x) − ψ(x)| over the `MARGIN` numbers, both clamped to ±128, sampled densely enough."""
     largest = 0.0
     for points in (_grid(table.segments, table.shift), *_tails(table.segments, table.shift)):
         value = np.ldexp(table(points).astype(np.float64), -VALUE_FRACTION)

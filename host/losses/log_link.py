@@ -98,11 +98,8 @@ leaves its side where e^z is e^25 times too large."""
 _LOW, _HIGH = 6.0, 8.0
 """log(e^z / y), or z where y = 0, counts as −6 to 8 in residuals, if the `_LIMIT` of exponents is not nearer."""
 
-_SMALLEST = float(np.exp(-12.0))
-"""A smaller y counts as 0 in residuals."""
-
-_WIDTH = 0.25
-"""Width of the table's lines."""
+_SMALLEST = float(np.exp(-12.0))  # a smaller y counts as 0 in residuals
+_WIDTH = 0.25  # of the table's lines
 
 
 class Tweedie(LogLink):
@@ -125,6 +122,7 @@ class Tweedie(LogLink):
     def __init__(self, tweedie_power: float = 1.5) -> None:
         if not 1 < tweedie_power < 2:
             raise ValueError(f"tweedie_power must be above 1 and below 2, not {tweedie_power:g}")
+        super().__init__(tweedie_power=tweedie_power)
         self.power = p = tweedie_power
         # Where lines of the table meet.
         low = min(_LOW, np.floor(_LIMIT / (p - 1) / _WIDTH) * _WIDTH)
@@ -133,10 +131,6 @@ class Tweedie(LogLink):
         self.shape = Shape(jumps=(0.0, -_SIDE - self._low, -_SIDE + self._high, _SIDE - self._high, _SIDE + _LOW))
         curvature = max((2 - p) ** 2 * np.exp((2 - p) * high), (p - 1) ** 2 * np.exp((p - 1) * low))
         self.largest_error = float(curvature * _WIDTH**2 / 16)
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"tweedie_power": self.power}
 
     def label(self, y: FloatArray) -> FloatArray:
         return np.where(self._some(y), _SIDE + np.log(np.maximum(y, _SMALLEST)), -_SIDE)

@@ -35,7 +35,7 @@ class Loss(ABC):
 
     The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c, where `psi` is ψ
     and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label; or such a residual
-    times a weight of the sample, `importance`, if the loss ``weighs``. ``name`` and ``summary`` are for users.
+    times a weight of the sample, `importance`, if the loss ``weighs``.
     """
 
     name: ClassVar[str]
@@ -52,10 +52,9 @@ class Loss(ABC):
     largest_error: float = 0.0
     """Bound of |table(x) − ψ(x)| for a table of `TABLE_SEGMENTS` segments and any x; 0 is an exact table."""
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The parameters of the loss by name, as its class takes them: plain numbers in the unit of y."""
-        return {}
+    def __init__(self, **parameters: float) -> None:
+        self.parameters = parameters
+        """Parameters of the loss by name, as its class takes them: plain numbers in the unit of y."""
 
     def label(self, y: FloatArray) -> FloatArray:
         """What the hardware has as the label of y: float64, same shape."""
@@ -83,7 +82,7 @@ class Loss(ABC):
         return signed - y if mode.constant else signed
 
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
-        """Loss table with ``segments`` segments; see `p4sgd.host.losses.fit.fit_table`."""
+        """See `p4sgd.host.losses.fit.fit_table`."""
         return fit_table(self.psi, segments, self.shape)
 
 

@@ -35,10 +35,7 @@ class _WithEpsilon(_OfNumbers):
     def __init__(self, epsilon: float = DEFAULT_EPSILON) -> None:
         self._epsilon = boundary(epsilon)
         self.shape = Shape(jumps=(-self._epsilon, self._epsilon))
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"epsilon": self._epsilon}
+        super().__init__(epsilon=self._epsilon)
 
 
 class Huber(_WithEpsilon):
@@ -94,12 +91,9 @@ class Quantile(_OfNumbers):
     def __init__(self, quantile: float = 0.5) -> None:
         if not 0 < quantile < 1:
             raise ValueError(f"quantile must be above 0 and below 1, not {quantile:g}")
+        super().__init__(quantile=quantile)
         self._quantile = quantile
         self.largest_error = float(np.abs(INTERCEPT.to_real(INTERCEPT.from_real(quantile)) - quantile))
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"quantile": self._quantile}
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.maximum(self._quantile * (y - z), (1.0 - self._quantile) * (z - y))

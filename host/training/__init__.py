@@ -22,18 +22,13 @@ __all__ = [
     "train",
 ]
 
-_MODULES = {
-    "checkpoint": ("Checkpoint", "CheckpointFile", "load_checkpoint"),
-    "events": ("EpochRecord",),
-    "options": ("TrainingOptions",),
-    "result": ("ResultSet", "StopReason", "TrainingResult"),
-    "trainer": ("train",),
-}
+_MODULES = {"EpochRecord": "events", "TrainingOptions": "options", "train": "trainer"}
+_MODULES |= dict.fromkeys(("Checkpoint", "CheckpointFile", "load_checkpoint"), "checkpoint")
+_MODULES |= dict.fromkeys(("ResultSet", "StopReason", "TrainingResult"), "result")
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: those who only need the options do not wait for Numba."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,16 +12,13 @@ if TYPE_CHECKING:
 
 
 class Stage(Enum):
-    """A stage of a training run, in order."""
+    """A stage of a training run, in order: files of a prepared folder are compared with their checksums (after `OPEN`
+    if the device says which ones), the device is opened, epochs are run, the model is written and the device closed."""
 
     VERIFY = "verify"
-    """Files of a prepared folder are compared with their checksums; after `OPEN` if the device says which ones."""
     OPEN = "open"
-    """The device is opened: minutes, if a simulator has to be built."""
     TRAIN = "train"
-    """Epochs are run."""
     WRITE = "write"
-    """The model is written and the device closed."""
 
 
 def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
@@ -38,10 +35,9 @@ class EpochRecord:
     metrics
         By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
         fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
-        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus the penalties on
-        the weights of features.
-    seconds, samples_per_second
-        Time on the device, without computing metrics; training samples per second of it.
+        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus these.
+    seconds
+        Time on the device, without computing metrics.
     flags
         Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
     counters
@@ -102,7 +98,6 @@ class Events:
 
 
 SILENT = Events()
-"""Nobody listens."""
 
 
 class Remarks:

@@ -22,8 +22,8 @@ class Rate:
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
     """The representable rate nearest to a learning rate; `UserError` if it is outside the range of the hardware.
 
-    The exponent is bounded by the right shift of Round 3, 0 to 31. With f fraction bits of a feature, rates range from
-    B · 2^(f−38) to B · 255 · 2^(f−7). The error is below 0.4 %, except for the smallest rates, whose mantissa is short.
+    With f fraction bits of a feature, rates range from B · 2^(f−38) to B · 255 · 2^(f−7). The error is below 0.4 %,
+    except for the smallest rates, whose mantissa is short.
     """
     eta, exponents, largest = learning_rate / batch, _exponents(features), RATE_MANTISSA.maximum
     candidates = []
@@ -60,8 +60,7 @@ def _exponents(features: FeatureFormat) -> range:
 @dataclass(frozen=True)
 class Penalties:
     """L2 and L1 penalties as the workers apply them after each mini-batch: learning rate · l2 as a `SHRINK` integer,
-    learning rate · l1 as a `WEIGHT` integer, and remarks on their rounding.
-    """
+    learning rate · l1 as a `WEIGHT` integer, and remarks on their rounding."""
 
     shrink: int
     threshold: int
@@ -72,9 +71,8 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
     """The register values of L2 and L1 for the actual learning rate; `UserError` if κ is 2^-6 or more, or the threshold
     exceeds every weight.
 
-    The shrink w −= round(κ·w) has a *dead zone*: it does not change weights below 2^-24 / κ in magnitude, because less
-    than half a weight step rounds to zero. That is far below any weight that matters, unless κ is tiny: a remark says
-    so from a dead zone of 2^-7 on (κ ≤ 2^-17). κ itself comes in steps of 2^-24.
+    The shrink w −= round(κ·w) has a *dead zone*: weights below 2^-24 / κ in magnitude do not change, because less than
+    half a weight step rounds to zero. A remark says so from a dead zone of 2^-7 on (κ ≤ 2^-17).
     """
     kappa, step = learning_rate * l2, learning_rate * l1
     limit = SHRINK.to_real(SHRINK.maximum + 1)
@@ -102,7 +100,6 @@ def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
 def automatic_rate(loss: Loss, mean_square: float) -> float:
     """A learning rate for samples with the mean squared norm ``mean_square``, bias included, around which to search.
 
-    A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g: the rate
-    ``loss.step`` / ‖a‖² gives steps of equal size for any number of features, any sparsity and any scale.
+    A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g.
     """
     return loss.step / mean_square if mean_square > 0 else loss.step

@@ -32,10 +32,10 @@ class TrainingResult:
         The epoch with the smallest monitored metric, which is ``validation_loss``; without validation samples
         ``objective``, or ``train_loss`` if there are no penalties.
     more_epochs
-        Estimate of the epochs that were missing to convergence (`Convergence.more_epochs`) if all epochs were run, and
-        the classes are not separable; else ``None``.
+        Epochs that were missing to convergence (`Convergence.more_epochs`) if all were run, and the classes are not
+        separable; else ``None``.
     next_start
-        What training on other samples may start from; ``None`` if the scaling of the prepared data is not known.
+        What training on other samples may start from.
     activations, weights
         By data, activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each;
         and weights of the samples: ``train``, of the same samples as in ``metrics``, ``validation`` and ``test``.
@@ -83,10 +83,9 @@ def common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ResultSet:
-    """The result of a training run with several rows, each of which has one of its own.
+    """The result of a training run with several rows, each of which has one of its own; see `TrainingResult`.
 
-    The model is that of the best epoch of each row; its metrics are those of
-    `p4sgd.host.training.metrics.measure_model`, and activations (samples, rows). For the rest see `TrainingResult`.
+    Metrics are those of `p4sgd.host.training.metrics.measure_model`, activations are (samples, rows).
     """
 
     model: ModelSet

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.command_line import run
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
@@ -136,47 +135,31 @@ def test_onnx_predicts_the_same(coding):
             np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-8)
 
     check()
-
-
-def test_what_an_onnx_file_says_of_its_model():
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
-    model, _ = make("texts", names=tuple("abcde"))
-    made = onnx.load_from_string(to_onnx(model))
+    named, _ = make(coding, names=tuple("abcde"))
+    made = onnx.load_from_string(to_onnx(named))
     said = {each.key: json.loads(each.value) for each in made.metadata_props}
-    assert said == {"loss": "logistic", "classes": ["Größe", "ß"], "feature_names": list("abcde")}
+    assert (said["loss"], said["feature_names"]) == (named.loss, list("abcde"))
+    assert coding != "texts" or said["classes"] == ["Größe", "ß"]
     assert made.graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
 
 
-def run(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
-
-
-@pytest.fixture
-def trained(tmp_path, monkeypatch):
+def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("train", "breast_cancer", "--epochs", 3, "--out", "model", "--quiet")
-    return Path("model")
-
-
-def test_the_command(trained):
-    document = json.loads(run("export", trained, "--to", "sklearn", "--out", "m.pkl", "--json").stdout)
+    document = json.loads(run("export", "model", "--to", "sklearn", "--out", "m.pkl", "--json").stdout)
     assert document == {"model": "model", "to": "sklearn", "out": "m.pkl", "bytes": Path("m.pkl").stat().st_size}
     data = read_dataset("breast_cancer")
-    expected = load_model(trained).predict(data).tolist()
+    expected = load_model(Path("model")).predict(data).tolist()
     assert pickle.loads(Path("m.pkl").read_bytes()).predict(data.features).tolist() == expected
+    assert "choose one of onnx, sklearn" in run("export", "model", "--to", "pmml", "--out", "m", status=2).stderr
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "onnx", None)
+        done = run("export", "model", "--to", "onnx", "--out", "m.onnx", status=2)
+    assert done.stderr.strip().endswith("pip install 'p4sgd[export]'")
+    assert not Path("m.onnx").exists()
     pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    assert "m.onnx" in run("export", trained, "--to", "onnx", "--out", "m.onnx").stdout
+    assert "m.onnx" in run("export", "model", "--to", "onnx", "--out", "m.onnx").stdout
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     (labels,) = session.run(["label"], {"features": data.features.astype(np.float64)})
     assert labels.tolist() == expected
-
-
-def test_without_the_package_it_says_how_to_install_it(trained, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    done = run("export", trained, "--to", "onnx", "--out", "m.onnx", status=2)
-    assert done.stderr.strip().endswith("pip install 'p4sgd[export]'")
-    assert not Path("m.onnx").exists()
-    assert "choose one of onnx, sklearn" in run("export", trained, "--to", "pmml", "--out", "m", status=2).stderr

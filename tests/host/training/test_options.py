@@ -95,41 +95,32 @@ def test_ranges_are_those_of_the_hardware():
     assert (declared["workers"].most, declared["batch"].least) == (MAX_WORKERS, BANKS)
 
 
-@pytest.mark.parametrize(
-    ("options", "penalties"),
-    [
+def test_penalties():
+    for options, penalties in (
         ({}, (0.0, 0.0)),
         ({"l2": 0.5, "l1": 0.25}, (0.5, 0.25)),
         ({"alpha": 0.5}, (0.5, 0.0)),
         ({"alpha": 0.5, "l1_ratio": 0.25}, (0.375, 0.125)),
         ({"alpha": 0.5, "l1_ratio": 0.0, "precondition": "block"}, (0.5, 0.0)),
-    ],
-)
-def test_penalties(options, penalties):
-    assert TrainingOptions(**options).penalties == penalties
+    ):
+        assert TrainingOptions(**options).penalties == penalties
 
 
-@pytest.mark.parametrize(
-    ("options", "scale", "parameters"),
-    [
+def test_parameters_of_a_loss():
+    for options, scale, parameters in (
         ({"loss": "logistic"}, 1.0, {}),
         ({"loss": "huber"}, 77.0, {"epsilon": 0.125}),
         ({"loss": "huber", "epsilon": 100.0}, 77.0, {"epsilon": pytest.approx(100 / 77, rel=0.008)}),
         ({"loss": "epsilon_insensitive", "epsilon": 1e-9}, 1.0, {"epsilon": 0.0}),
         ({"loss": "quantile"}, 77.0, {"quantile": 0.5}),
         ({"loss": "tweedie", "tweedie_power": 1.2}, 77.0, {"tweedie_power": 1.2}),
-    ],
-)
-def test_parameters_of_a_loss(options, scale, parameters):
-    loss = TrainingOptions(**options).loss_for(scale, "d.csv")
-    assert (loss.name, loss.parameters) == (options["loss"], parameters)
-
-
-@pytest.mark.parametrize(("name", "epsilon"), [("huber", 1e-5), ("huber", 1e6), ("epsilon_insensitive", 1e6)])
-def test_an_epsilon_that_targets_never_reach(name, epsilon):
-    says = r"^d.csv: --epsilon .* out of range .* deviation of 77: choose 0.00117 to 7.7e\+04$"
-    with pytest.raises(UserError, match=says):
-        TrainingOptions(loss=name, epsilon=epsilon).loss_for(77.0, "d.csv")
+    ):
+        loss = TrainingOptions(**options).loss_for(scale, "d.csv")
+        assert (loss.name, loss.parameters) == (options["loss"], parameters)
+    for name, epsilon in (("huber", 1e-5), ("huber", 1e6), ("epsilon_insensitive", 1e6)):
+        says = r"^d.csv: --epsilon .* out of range .* deviation of 77: choose 0.00117 to 7.7e\+04$"
+        with pytest.raises(UserError, match=says):
+            TrainingOptions(loss=name, epsilon=epsilon).loss_for(77.0, "d.csv")
 
 
 def test_defaults_are_plain_data():

@@ -1,20 +1,96 @@
-"""The learning rate over the epochs."""
+"""Learning rates: as registers, over the epochs, and what the losses of epochs say about them."""
+
+import itertools
+import math
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from p4sgd.host.training.rate import choose_rate, smallest_rate
-from p4sgd.host.training.schedule import SCHEDULES, LearningRateSchedule
-from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.host.errors import UserError
+from p4sgd.host.losses import LOSSES
+from p4sgd.host.training.events import EpochRecord
+from p4sgd.host.training.rate import (
+    Penalties,
+    automatic_rate,
+    choose_penalties,
+    choose_rate,
+    largest_rate,
+    smallest_rate,
+)
+from p4sgd.host.training.schedule import SCHEDULES, Convergence, LearningRateSchedule, estimate_more_epochs
+from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
+
+FORMATS = [FeatureFormat(8, p, signed) for p, signed in itertools.product(range(1, 9), (False, True))]
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+
+
+@given(lr=st.floats(1e-5, 15), batch=st.integers(1, 512).map(lambda k: 8 * k), form=st.sampled_from(FORMATS))
+def test_nearest_rate(lr, batch, form):
+    rate = choose_rate(lr, batch, form)
+    chosen = RunSettings(form, 1, batch // 8, 1, LabelMode(), rate.mantissa, rate.exponent)
+    assert rate.actual == batch * rate.mantissa * 2.0**-rate.exponent
+    # no other register contents come nearer
+    for shift in range(32):
+        exponent = rate.exponent + shift - chosen.gradient_shift
+        mantissa = min(max(round(lr / batch * 2.0**exponent), 1), 255)
+        assert abs(batch * mantissa * 2.0**-exponent - lr) >= abs(rate.actual - lr) * (1 - 1e-9)
+    if rate.mantissa >= 128:
+        assert rate.actual == pytest.approx(lr, rel=1 / 256)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_the_ends_of_the_range(form):
+    for exact in (*(2.0**power for power in range(-20, 7)), largest_rate(64, form)):
+        assert choose_rate(exact, 64, form).actual == exact
+    exponent = 31 - 16 - form.fraction + 23  # where the shift of Round 3 is 31
+    coarse = choose_rate(8 * 1.4 * 2.0**-exponent, 8, form)
+    assert (coarse.mantissa, coarse.exponent) == (1, exponent)
+    for outside in (1e-12, largest_rate(64, form) * 1.01):
+        with pytest.raises(UserError, match="out of the hardware's range"):
+            choose_rate(outside, 64, form)
 
 
 @pytest.mark.parametrize(
-    ("name", "power", "rates"),
-    [("constant", 0.5, [0.5, 0.5, 0.5]), ("invscaling", 0.5, [0.5, 0.25, 0.05]), ("adaptive", 0.5, [0.5, 0.5, 0.5])],
+    ("lr", "l2", "l1", "expected"),
+    [
+        (0.1, 0.0, 0.0, Penalties(0, 0)),
+        (0.5, 2.0**-6, 2.0**-10, Penalties(1 << (24 - 7), 1 << (23 - 11))),
+        (0.999, 2.0**-6, 0, Penalties(261882, 0)),
+        (1.0, 1e-9, 0, "l2 has no effect"),
+        (1.0, 5e-7, 0, "l2 leaves weights below 0.12"),
+        (1.0, 0, 1e-8, "l1 has no effect"),
+        (1.0, 2.0**-6, 0, UserError("must be below 2\\^-6 .* lower the learning rate or l2")),
+        (1.0, 0, 300, UserError("lower the learning rate or l1")),
+    ],
 )
-def test_rates_by_epoch(name, power, rates):
-    schedule = LearningRateSchedule(name, 0.5, power)
-    assert [schedule.rate(epoch) for epoch in (1, 4, 100)] == rates
-    assert schedule.adapt(1, 1) == (name == "adaptive")
+def test_penalties(lr, l2, l1, expected):
+    if isinstance(expected, UserError):
+        with pytest.raises(UserError, match=str(expected)):
+            choose_penalties(lr, l2, l1)
+    elif isinstance(expected, str):
+        (remark,) = choose_penalties(lr, l2, l1).remarks
+        assert remark.startswith(expected)
+    else:
+        assert choose_penalties(lr, l2, l1) == expected
+
+
+def test_automatic_rate_scales_with_the_data():
+    for loss in LOSSES.values():
+        assert automatic_rate(loss, 4.0) == automatic_rate(loss, 1.0) / 4
+        assert automatic_rate(loss, 0.0) > 0
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+def test_constant_and_invscaling():
+    for name, rates in (("constant", [0.5, 0.5, 0.5]), ("invscaling", [0.5, 0.25, 0.05])):
+        schedule = LearningRateSchedule(name, 0.5, 0.5)
+        assert [schedule.rate(epoch) for epoch in (1, 4, 100)] == rates
+        assert not schedule.adapt(1, 1)
 
 
 def test_adaptive():
@@ -34,19 +110,13 @@ def test_adaptive():
     assert [adaptive.adapt(idle, 99) for idle in range(12, 40, 2)] == [True] * 2 + [False] * 12, "to 5^-4 at least"
     seven = LearningRateSchedule("adaptive", 0.5, 0.5, patience=7)
     assert [idle for idle in range(1, 15) if seven.adapt(idle, idle)] == [7, 14]
-
-
-@pytest.mark.parametrize(
-    ("patience", "divisor", "progress"),
-    [
+    for patience, divisor, progress in (
         (None, 1.0, [True, False, False, False]),
-        (None, 5.0, [True, True, True, False]),
-        (1, 5.0, [True, False, False, False]),
-    ],
-)
-def test_with_a_lower_rate_less_counts_as_progress_unless_training_is_to_end(patience, divisor, progress):
-    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=patience, divisor=divisor)
-    assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91, 0.97, 0.99)] == progress
+        (None, 5.0, [True, True, True, False]),  # with a lower rate less is progress
+        (1, 5.0, [True, False, False, False]),  # unless training is to end
+    ):
+        adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=patience, divisor=divisor)
+        assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91, 0.97, 0.99)] == progress
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -71,8 +141,85 @@ def test_schedules_stop_at_the_smallest_rate():
     constant = LearningRateSchedule("constant", 0.5, 0.5, smallest)
     for _ in range(20):
         constant.lower(0.5)
-    assert constant.lowest
-    assert constant.rate(101) == smallest
+    assert (constant.lowest, constant.rate(101)) == (True, smallest)
     assert LearningRateSchedule("constant", smallest / 2, 0.5, smallest).rate(9) == smallest / 2
     adaptive = LearningRateSchedule("adaptive", smallest, 0.5, smallest)
     assert not any(adaptive.adapt(idle, 0) for idle in range(9))
+
+
+# -- what the losses of epochs say -------------------------------------------------------------------------------------
+
+
+def course(*epochs, accuracy=None, **more):
+    """Epochs of some rates and losses, where a constant model has the loss 1."""
+    accuracy = {} if accuracy is None else {"train_accuracy": accuracy}
+    history = [
+        EpochRecord(epoch, rate, {"train_loss": loss, **accuracy}, 1.0, 1.0, (), ())
+        for epoch, (rate, loss) in enumerate(epochs, 1)
+    ]
+    return Convergence(history, 1.0, **more)
+
+
+WENT_ON, ANEW = "went on from earlier weights with", "try --lr"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "next_rate", "remark"),
+    [
+        ([(8, 0.9), (8, 0.8)], None, None),
+        ([(8, 9.0)], None, None),  # it is told when it is over
+        ([(8, math.nan), (4, 2.1), (2, 0.9), (2, 0.8)], None, f"rate 8 .*diverged in epochs 1 to 2 and {WENT_ON} 2"),
+        ([(8, 9.0), (8, 0.9)], None, "epoch 1, and there is no lower one$"),
+        ([(8, 9.0)], 0.5, f"rate 8 is too large: training diverged in epoch 1: {ANEW} 0.5$"),
+        ([(9, 7.0), (8, 0.9), (8, 0.8), (8, 9.0)], 0.5, f"rate 8 is .* in epoch 4: {ANEW} 0.5$"),
+        ([(8, 9.0), (1, 0.9)], 1.0, None),
+        ([(8, 9.0)], 8.0, "and there is no lower one$"),
+    ],
+)
+@pytest.mark.parametrize("automatic", [False, True])
+def test_divergence(epochs, next_rate, remark, automatic):
+    said = course(*epochs, automatic=automatic).divergence_remark(next_rate)
+    if remark is None:
+        assert said is None
+    else:
+        assert re.search(remark, said)
+        assert said.startswith("the automatic learning rate " if automatic else "the learning rate ")
+        assert WENT_ON not in said or said.endswith(": try that") != automatic  # a rate that nobody gave needs no other
+
+
+def test_a_small_loss_or_no_error_may_mean_separable_classes():
+    for loss, accuracy, separates in ((0.05, 0.9, True), (0.5, 0.99, False), (0.5, 1.0, True), (0.5, None, False)):
+        assert course((2.0, loss), accuracy=accuracy).separates is separates
+
+
+def test_epochs_are_missing_since_the_rate_changed():
+    falls = [1.6, 1.4, 1.2, 1.0, 0.8]
+    run = course(*[(4, loss) for loss in (5.0, 1.9, 1.8)], *[(2, loss) for loss in falls])
+    assert run.more_epochs("train_loss", adaptive=True) == 5
+    since = [1.9, 1.8, *falls]
+    assert run.more_epochs("train_loss", adaptive=False) == estimate_more_epochs(since), "since it diverged"
+    constant = course(*[(2 / epoch, loss) for epoch, loss in enumerate(falls, 1)])
+    assert constant.more_epochs("train_loss", adaptive=False) == 5
+    assert constant.more_epochs("train_loss", adaptive=True) is None, "one epoch with the last rate"
+    assert course(*[(2, loss / 1000) for loss in falls]).more_epochs("train_loss", adaptive=False) is None, "negligible"
+    for losses, negligible in (
+        ([5.0, 4.0, 3.0, 2.0, 2.5], 0.0),  # it rises
+        ([5.0, 4.0, 3.0, 2.0], 0.0),  # too few
+        ([1.0] * 9, 0.0),
+        ([5.0, 4.0, 3.0, 2.0, 1.0], 1.0),
+    ):
+        assert estimate_more_epochs(losses, negligible) is None
+    assert estimate_more_epochs([5.0, 4.0, 3.0, 2.0, 1.0], 0.0) == 5, "it does not slow down"
+
+
+@settings(max_examples=50)
+@given(limit=st.floats(0.01, 10), start=st.floats(0.1, 10), ratio=st.floats(0.5, 0.99), epochs=st.integers(5, 60))
+def test_the_estimate_is_exact_for_a_loss_that_falls_geometrically(limit, start, ratio, epochs):
+    losses = [limit + start * ratio**epoch for epoch in range(epochs)]
+    more = estimate_more_epochs(losses)
+    close = 0.01 * max(limit, 0.01 * losses[-1])
+    needed = next(n for n in itertools.count() if start * ratio ** (epochs - 1 + n) <= close)
+    if more is None:  # the loss would fall by less than 1 % in as many epochs again
+        assert needed <= 1 or losses[-1] - limit - start * ratio ** (2 * epochs) <= 0.01 * losses[-1]
+    else:
+        assert abs(more - min(needed, 10 * epochs)) <= 1

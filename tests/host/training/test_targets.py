@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn import metrics
+from support.command_line import run as p4sgd
 from support.results import assert_same
 
-from p4sgd.host.cli.app import main
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.labels import LabelCoding, coding_from_json, fit_coding
 from p4sgd.host.devices import open_device
@@ -92,12 +91,8 @@ def test_metrics_are_means_over_targets():
     assert found["r2"] == pytest.approx(metrics.r2_score(data.labels, predicted))
     assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(data.labels, predicted))
     assert list(found["targets"]) == list(NAMES)
-    assert found["targets"]["high"]["mae"] == pytest.approx(
-        metrics.mean_absolute_error(data.labels[:, 2], predicted[:, 2])
-    )
-
-
-def test_several_labels_are_classifiers_one_by_one():
+    high = metrics.mean_absolute_error(data.labels[:, 2], predicted[:, 2])
+    assert found["targets"]["high"]["mae"] == pytest.approx(high)
     data = targets(Task.CLASSIFICATION)
     model = run(data).model
     found, predicted, z = score(model, data), model.predict(data), model.decision_function(data)
@@ -113,28 +108,10 @@ def test_several_labels_are_classifiers_one_by_one():
 # -- files and the command line ----------------------------------------------------------------------------------------
 
 
-def p4sgd(*words, status=0):
-    done = CliRunner().invoke(main, list(map(str, words)))
-    assert done.exit_code == status, done.output
-    return done
-
-
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data = targets()
-    rows = np.column_stack([data.labels[:, 1], data.features[:, :4], data.labels[:, [0]], data.features[:, 4:]])
-    header = "middle,a,b,c,d,low,e,f,g,h,i,id,high"
-    table = np.column_stack([rows, np.full(len(rows), 7), data.labels[:, 2]])
-    lines = [",".join(map(repr, row)) for row in table.tolist()]
-    (tmp_path / "t.csv").write_text("\n".join([header, *lines]) + "\n")
-    return data
-
-
 COLUMNS = ["--label-column", "low", "--label-column", "middle", "--label-column", "high", "--ignore-column", "id"]
 
 
-def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
+def test_columns_beside_texts_and_gaps_are_targets(tmp_path):
     path = tmp_path / "texts.csv"
     rows = ["a,colour,y,z", "1,red,3,-1", ",blue,4,-2", "3,red,5,-3", "4,green,6,-4"]
 
@@ -156,31 +133,34 @@ def test_columns_beside_texts_and_gaps_are_targets(table, tmp_path):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
-def without(path, names):
-    """The text of a CSV file without some of its columns."""
-    header, *rows = (line.split(",") for line in path.read_text().splitlines())
-    kept = [place for place, name in enumerate(header) if name not in names]
-    return "".join(",".join(row[place] for place in kept) + "\n" for row in [header, *rows])
+def test_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = targets()
+    low, middle, high = data.labels.T
+    table = {"middle": middle, **dict(zip("abcd", data.features.T[:4], strict=True)), "low": low}
+    table |= {**dict(zip("efghi", data.features.T[4:], strict=True)), "id": np.full(90, 7), "high": high}
 
+    def write(name, *without):
+        kept = {name: column.tolist() for name, column in table.items() if name not in without}
+        rows = [map(repr, row) for row in zip(*kept.values(), strict=True)]
+        Path(name).write_text("".join(",".join(row) + "\n" for row in [kept, *rows]))
 
-def test_the_command_line(table):
-    shown = p4sgd(
-        "train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 6, "--out", "m", "--test", "t.csv"
-    ).stdout
-    assert "best model: the epoch of each target with the lowest train loss; kept in m" in shown
+    write("t.csv")
+    train = ["train", "t.csv", *COLUMNS, "--loss", "squared", "--epochs", 6, "--out", "m", "--test", "t.csv"]
+    assert "best model: the epoch of each target with the lowest train loss; kept in m" in p4sgd(*train).stdout
     model = load_model(Path("m"))
-    expected = run(table, loss="squared", epochs=6, config=WorkerConfig.small())
+    expected = run(data, loss="squared", epochs=6, config=WorkerConfig.small())
     assert (model.weights == expected.model.weights).all()
     done = p4sgd("predict", "m", "t.csv", *COLUMNS, "--json")
-    assert np.array(json.loads(done.stdout)["predictions"]) == pytest.approx(model.predict(table))
+    assert np.array(json.loads(done.stdout)["predictions"]) == pytest.approx(model.predict(data))
     lines = p4sgd("predict", "m", "t.csv", *COLUMNS).stdout.splitlines()
     assert [len(line.split(",")) for line in lines] == [3] * 90
     assert p4sgd("predict", "m", "t.csv", "--ignore-column", "id").stdout.splitlines() == lines
     for gone in (NAMES[:1], NAMES[1:]):
-        Path("some.csv").write_text(without(Path("t.csv"), [*gone, "id"]))
+        write("some.csv", *gone, "id")
         assert p4sgd("predict", "m", "some.csv").stdout.splitlines() == lines, "some of the targets may be missing"
     found = json.loads(p4sgd("evaluate", "m", "t.csv", "--ignore-column", "id", "--json").stdout)
-    assert found["r2"] == pytest.approx(metrics.r2_score(table.labels, model.predict(table)))
+    assert found["r2"] == pytest.approx(metrics.r2_score(data.labels, model.predict(data)))
     for words in (["evaluate", "m", "t.csv", *COLUMNS], ["inspect", "m"]):
         assert all(name in p4sgd(*words).stdout for name in NAMES)
     ignored = [word for name in ("id", "high") for word in ("--ignore-column", name)]
