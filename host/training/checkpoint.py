@@ -39,11 +39,7 @@ is_checkpoint_file = _KIND.is_of
 
 class Weights:
     """Weights of all features in the order of the data, or a function that returns them, with the workers and the
-    weights of each of which it makes them.
-
-    To put the weights of millions of dealt columns in order takes as long as a loss, and those of most epochs are
-    neither kept nor trained from anew.
-    """
+    weights of each of which it makes them: to order millions of them takes as long as a loss, and most are not kept."""
 
     def __init__(
         self,
@@ -77,19 +73,9 @@ class Best:
 class State:
     """The state of a row's training: all that the rest of it depends on, besides data, options and configuration.
 
-    Parameters
-    ----------
-    weights
-        Those from which the next epoch starts; ``None`` before the first.
-    first_rate
-        The initial learning rate, or the one with which training has begun again after it diverged; ``None`` before it
-        is chosen.
-    divisor
-        See `p4sgd.host.training.schedule.LearningRateSchedule`.
-    idle
-        Number of epochs without progress.
-    best
-        To which the schedule ``adaptive`` goes back, and training that diverges.
+    The next epoch starts from ``weights``, ``None`` before the first. ``first_rate`` is the initial learning rate, or
+    the one with which training has begun again after it diverged; for the ``divisor`` see
+    `p4sgd.host.training.schedule.LearningRateSchedule`. There were ``idle`` epochs without progress.
     """
 
     weights: Weights | None = None
@@ -106,11 +92,8 @@ class State:
         return len(self.history)
 
     def out_of_patience(self, options: TrainingOptions) -> bool:
-        """Whether training ends because of too many epochs without progress.
-
-        The schedule ``adaptive`` lowers the rate first, and waits as long again.
-        """
-        allowed = 2 if options.schedule == "adaptive" else 1
+        """Whether training ends because of too many epochs without progress."""
+        allowed = 2 if options.schedule == "adaptive" else 1  # it lowers the rate first, and waits as long again
         return options.patience is not None and self.idle >= allowed * options.patience
 
 
@@ -131,8 +114,7 @@ class Run:
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """The content of a checkpoint file: the inputs of the run, plain data for resuming it (see `CheckpointFile`), and
-    the state of every row of the model, which is empty if the row has not begun.
-    """
+    the state of every row of the model, which is empty if the row has not begun."""
 
     path: Path
     run: Run
@@ -148,13 +130,11 @@ class Checkpoint:
             raise UserError(f"{self.path}: the options of this checkpoint are others: use those, {_ANEW}")
 
     def check_data(self, data: DataIdentity, changed: Sequence[str] = ()) -> None:
-        """Raise a `UserError` if training data are others; the part of `check` that can be done early.
-
-        If it is the same file, the ``changed`` options with which it is read in another way are to blame.
-        """
-        if changed and data.name == self.run.data.name:
-            self._check_same("data", self.run.data, data, f"leave {' and '.join(changed)} out")
-        self._check_same("data", self.run.data, data)
+        """Raise a `UserError` if training data are others; the part of `check` that can be done early. Of the same file
+        the ``changed`` options with which it is read in another way are to blame."""
+        blamed = changed and data.name == self.run.data.name
+        remedy = f"leave {' and '.join(changed)} out" if blamed else "name the same"
+        self._check_same("data", self.run.data, data, remedy)
 
     def _check_same(
         self, what: str, ours: DataIdentity | None, theirs: DataIdentity | None, remedy: str = "name the same"
@@ -190,11 +170,9 @@ def _last_epoch(states: Sequence[State]) -> str:
 
 
 class CheckpointFile:
-    """The file to which a run writes its state, with plain data for resuming it: names of data and files to write.
-
-    ``overwrite`` lets it replace the checkpoint of the same run that has ended. ``last`` is the last epoch of this run
-    in the file, such as ``epoch 3 of row 2 of 10``; empty as long as it has none.
-    """
+    """The file to which a run writes its state, with plain data for resuming it, its ``origin``. ``overwrite`` lets it
+    replace the checkpoint of the same run that has ended. ``last`` is the last epoch of this run in the file, such as
+    ``epoch 3 of row 2 of 10``; empty as long as it has none."""
 
     def __init__(self, path: Path, origin: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
         self.path = path

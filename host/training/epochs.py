@@ -308,18 +308,10 @@ def _settings_remarks(options: TrainingOptions, prepared: Prepared, sample_ranks
     if form.signed and form.precision == 1:
         # With a single stored plane these kinds divide at the centre and are unsigned.
         remedy = "store a single plane" if centred else "use the scaling minmax"
-        yield (
-            f"one bit of a signed feature has no +1, so training reads positive features as 0: {remedy}, or use a "
-            f"precision of at least 2"
-        )
+        yield f"training reads positive features as 0, one bit has no +1: {remedy}, or use a precision of at least 2"
     elif form.precision < form.stored and centred and apart > 1:
-        yield (
-            f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations apart: "
-            f"store fewer planes, or use the scaling minmax"
-        )
+        what = f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations apart"
+        yield f"{what}: store fewer planes, or use the scaling minmax"
     enough = -(-samples // BANKS) * BANKS
     if batch > enough:  # it is padded, but the rate is divided by its full size
-        yield (
-            f"a batch of {batch:,} is larger than the {samples:,} training samples: updates are only "
-            f"{samples / batch:.2g} of their size; a batch of {enough:,} holds all samples"
-        )
+        yield f"the {samples:,} samples make small updates of {batch:,}: a batch of {enough:,} holds all samples"

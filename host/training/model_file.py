@@ -1,26 +1,23 @@
 """The trained model and its file, which predicts in floating point on raw features.
 
 **From integers to coefficients.** A feature x is scaled to a = (x − x₀) · scale, with x₀ and scale of its column by the
-kind of scaling (`p4sgd.host.data.Scaling`), and stored as the S-bit integer q = round(a · steps), clamped to what S
-bits hold, with steps = 2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the number q / 2^S
-(or q / 2^(S−1)). Apart from rounding and clamping, a weight w is therefore multiplied by the *feature value*
+kind of scaling (`p4sgd.host.data.Scaling`), and stored as the S-bit integer q = round(a · steps), clamped, with steps =
+2^S − 1 unsigned and 2^(S−1) − 1 signed (at least 1). The hardware reads q as the number q / 2^S (or q / 2^(S−1)). Apart
+from rounding and clamping, a weight w is therefore multiplied by the *feature value*
 
     v = slope · x + offset,   slope = scale · steps / 2^S,   offset = −x₀ · slope
 
 and z = Σ w_j · v_j = Σ coefficient_j · x_j + intercept, with coefficient = w · slope and intercept = Σ w · offset +
-w_bias · b / 2^S, where b is `p4sgd.host.data.scaling.bias_integer` (b / 2^(S−1) if signed). With scaling and
-quantisation steps folded into the coefficients, a prediction is one dot product, for sparse rows too, which are never
-made dense.
+w_bias · b / 2^S, where b is `p4sgd.host.data.scaling.bias_integer` (b / 2^(S−1) if signed). So a prediction is one dot
+product, for sparse rows too, which are never made dense.
 
 **Preconditioning.** With --precondition block the scaled features are centred and mixed within blocks of 64 columns
 before they are stored. Then offset = −x₀ · slope − middle · steps / 2^S, with the mean of a as middle, and a weight w_r
-is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block. So coefficients are of raw
-features here, too.
+is multiplied by Σ_k mixing_rk · v_k + mixing_r,64 with k over the columns of the block.
 
-**Rounding.** The hardware reads q, not a · steps, while predictions use the full precision of x and do not clamp. And a
-run at P < S planes reads q *rounded down* to its first P bits, features that are lower by (2^-P − 2^-S) / 2 on average.
-Training corrects what this does to the mean activation by fitting the intercept on full-precision samples (see
-`p4sgd.host.training.metrics`), but for one case, and remarks on it: one bit of a signed feature is −1 or 0.
+**Rounding.** A run at P < S planes reads q *rounded down* to its first P bits, features that are lower by
+(2^-P − 2^-S) / 2 on average. Training corrects what this does to the mean activation by fitting the intercept on
+full-precision samples (`p4sgd.host.training.epoch_metrics`), but for one bit of a signed feature, which is −1 or 0.
 """
 
 import math
@@ -76,19 +73,15 @@ class Model:
     weights
         int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
     slope, offset
-        float64 (features,), and float64 as ``weights``: the hardware's feature value is slope · raw feature + offset,
-        or with ``mixing`` a mixture of such values.
-    loss_parameters
-        In the unit of coded labels (`p4sgd.host.losses.Loss.parameters`).
+        float64 (features,), and float64 as ``weights``.
     features
         Format of the features in training: planes and sign.
     mixing
-        float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values;
-        ``None`` without preconditioning.
+        float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values.
     training
         Facts about the training run, as plain data: options, epochs, metrics, versions.
     scaling
-        What training on other samples goes on from; ``None`` if it is not known, as in files of p4sgd 0.1.
+        What training on other samples goes on from; ``None`` in files of p4sgd 0.1.
     """
 
     coefficients: FloatArray
@@ -111,11 +104,8 @@ class Model:
         return (self,)
 
     def linear(self) -> tuple[FloatArray, float]:
-        """Coefficients, float64 (features,), and intercept whose sum is a prediction.
-
-        For classification it is the activation, whose sign tells the class; for regression it is in the target's unit,
-        or its logarithm if predictions are e^z.
-        """
+        """Coefficients, float64 (features,), and intercept of the activation of a class, or of the prediction in the
+        target's unit, or of its logarithm if predictions are e^z."""
         mean, scale = self.labels.mean, self.labels.scale
         if self.labels.task is Task.REGRESSION:
             return scale * self.coefficients, mean + scale * self.intercept
@@ -127,8 +117,7 @@ class Model:
         """The activation z of every sample: float64 (samples,).
 
         A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
-        know are ignored. Rows of a table may still be columns. Raises `UserError` if a dense data set has another
-        number of features, or if its features have other names.
+        know are ignored. Raises `UserError` if a dense one has another number of features, or other names.
         """
         data = _with_features(self.space.encoding, data)
         known, given = self.coefficients.size, data.feature_count
@@ -151,10 +140,7 @@ class Model:
         return np.column_stack([1 - second, second])
 
     def predict(self, data: Dataset) -> FloatArray:
-        """The predicted class, or the target in its original unit, of every sample: float64 (samples,).
-
-        Raises as `decision_function`.
-        """
+        """The predicted class, or the target in its original unit, of every sample: float64 (samples,)."""
         return self.labels.predictions(self.decision_function(data))
 
 
@@ -218,8 +204,8 @@ class ModelSet:
     def probabilities(self, z: FloatArray) -> FloatArray | None:
         """Probabilities of the classes, float64 (samples, rows); ``None`` if the loss gives none.
 
-        Those of each class against the rest are divided by their sum, as scikit-learn's OneVsRestClassifier does; where
-        all are 0, classes are equally probable. Of several targets they are those of the second class of each.
+        Those of each class against the rest are divided by their sum; where all are 0, classes are equally probable. Of
+        several targets they are those of the second class of each.
         """
         pairs = [row.probabilities(z[:, column]) for column, row in enumerate(self.rows)]
         columns = [pair[:, 1] for pair in pairs if pair is not None]
@@ -242,11 +228,8 @@ def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
 
 
 def _products(features: Features, coefficients: FloatArray) -> FloatArray:
-    """The dot product of every sample with the coefficients: float64 (samples,).
-
-    Unlike with BLAS, the bits of a product do not depend on the samples beside it, so that every division of the
-    samples among processes gives the same.
-    """
+    """The dot product of every sample with the coefficients: float64 (samples,). Unlike with BLAS, its bits do not
+    depend on the samples beside it, and so not on their division among processes."""
     if not isinstance(features, np.ndarray):
         return np.asarray(features @ coefficients, dtype=np.float64)
     z = np.empty(features.shape[0])

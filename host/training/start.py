@@ -63,10 +63,8 @@ class Start:
 
     @classmethod
     def of_model(cls, model: "Model | ModelSet", name: str) -> Self:
-        """The weights of a model of some name, with its scaling and its meaning of labels.
-
-        Raises `UserError` if it lacks its scaling, or the options of its training.
-        """
+        """The weights of a model of some name, with its scaling and its meaning of labels; `UserError` if it lacks its
+        scaling, or the options of its training."""
         if model.scaling is None or not model.training.get("options"):
             raise UserError(
                 f"{name}: lacks the scaling of features that training goes on from, as models of earlier versions do: "

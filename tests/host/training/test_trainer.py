@@ -125,20 +125,17 @@ def test_the_fold_is_exact_on_the_grid(stored, scaling, signed, bias):
 # -- metrics ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "value"),
-    [
-        ({"loss": "huber", "epsilon": 2.0}, lambda error: np.where(error < 2, error**2 / 2, 2 * error - 2)),
-        ({"loss": "epsilon_insensitive", "epsilon": 0.5}, lambda error: np.maximum(0, error - 0.5)),
-    ],
-)
-def test_epsilon_is_in_the_unit_of_the_target(options, value):
+def test_epsilon_is_in_the_unit_of_the_target():
     """And what is shown is in that of the scaled target."""
     data = dataset(Task.REGRESSION)
-    result = run(data, **options)
-    error, scale = np.abs(result.model.predict(data) - data.labels), data.labels.std()
-    unit = scale**2 if options["loss"] == "huber" else scale
-    assert result.metrics["train_loss"] == pytest.approx(value(error).mean() / unit, rel=0.01)
+    scale = data.labels.std()
+    for options, unit, value in (
+        ({"loss": "huber", "epsilon": 2.0}, scale**2, lambda error: np.where(error < 2, error**2 / 2, 2 * error - 2)),
+        ({"loss": "epsilon_insensitive", "epsilon": 0.5}, scale, lambda error: np.maximum(0, error - 0.5)),
+    ):
+        result = run(data, **options)
+        error = np.abs(result.model.predict(data) - data.labels)
+        assert result.metrics["train_loss"] == pytest.approx(value(error).mean() / unit, rel=0.01)
 
 
 @pytest.mark.parametrize("precision", [1, 8])
@@ -211,10 +208,7 @@ def test_the_intercept_is_where_the_derivative_changes_its_sign(name, samples, s
 
     assert slope(c - step) <= 0 or c < -1023.9
     assert slope(c + step) >= 0 or c > 1023.9
-
-
-def test_the_intercept_is_the_middle_of_equally_good_ones():
-    """Separable with hinge: every constant in between has loss 0; the middle prefers neither class."""
+    # The middle of equally good ones, which prefers neither class.
     assert fit_intercept(LOSSES["hinge"], np.array([-7.0, 3.0]), np.array([-1.0, 1.0])) == pytest.approx(2.0, abs=1e-4)
 
 
@@ -371,6 +365,15 @@ def test_remarks_are_told_once_when_they_come_up():
     result = run(events=events(remark=heard.append), learning_rate=15.0, batch=8, precision=1, l2=1e-9)
     assert heard == list(dict.fromkeys(result.remarks))
     assert any(remark.startswith("l2 has no effect") for remark in heard)
+    x = np.random.default_rng(2).random((64, 4))
+    separable = Dataset(x, (x[:, 0] > 0.5) * 1.0, "separable")
+    options = {"loss": "hinge", "batch": 8, "epochs": 3, "scaling": "minmax"}
+    result = run(separable, learning_rate=300.0, **options)
+    assert all("weight_saturated" in record.flags for record in result.history)
+    assert sum("weights were saturated" in remark for remark in result.remarks) == 1
+    diverged = run(separable, learning_rate=1000.0, **options)
+    assert "weight_saturated" in diverged.history[0].flags
+    assert not any("saturated" in remark for remark in diverged.remarks), "there is a remark about the divergence"
 
 
 @pytest.mark.parametrize(
@@ -397,44 +400,22 @@ def test_options_that_do_not_suit_each_other_are_told(pattern, told, signed, opt
     assert any(re.search(pattern, remark) for remark in remarks) == told
 
 
-def test_saturation_is_told_once():
-    x = np.random.default_rng(2).random((64, 4))
-    separable = Dataset(x, (x[:, 0] > 0.5) * 1.0, "separable")
-    options = {"loss": "hinge", "batch": 8, "epochs": 3, "scaling": "minmax"}
-    result = run(separable, learning_rate=300.0, **options)
-    assert all("weight_saturated" in record.flags for record in result.history)
-    assert sum("weights were saturated" in remark for remark in result.remarks) == 1
-    diverged = run(separable, learning_rate=1000.0, **options)
-    assert "weight_saturated" in diverged.history[0].flags
-    assert not any("saturated" in remark for remark in diverged.remarks), "there is a remark about the divergence"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_data_options_and_devices_that_do_not_suit():
+    tiny = Dataset(dataset().features * 1e-200, dataset().labels, "tiny")
+    for options, message in (
         ({"data": dataset(features=100), "config": dataclasses.replace(CONFIG, line_fifo_depth=32)}, "FIFO"),
         ({"l2": 10.0, "learning_rate": 1.0}, "must be below 2\\^-6"),
         ({"alpha": 1e9}, r"^alpha 1e\+09 is too large for these data: choose at most "),
         ({"l1": 1e15}, r"^l1 1e\+15 is too large .* at most"),
+        ({"data": tiny, "scaling": "none", "l2": 1e-3}, "too small for a penalty of raw coefficients: leave l2 out"),
         ({"config": dataclasses.replace(CONFIG, table_segments=128)}, "128 segments, training needs 256"),
         ({"test": dataset(Task.REGRESSION, name="t")}, "t: the label .* is neither 0 nor 1"),
-    ],
-)
-def test_data_and_options_that_do_not_suit(options, message):
-    with pytest.raises(UserError, match=message):
-        run(**options)
-
-
-def test_a_penalty_that_is_as_large_as_it_may_be():
+    ):
+        with pytest.raises(UserError, match=message):
+            run(**options)
     with pytest.raises(UserError) as refused:
         run(l2=1e15)
     run(epochs=1, l2=0.9 * float(str(refused.value).split()[-1]))
-    data = Dataset(dataset().features * 1e-200, dataset().labels, "tiny")
-    with pytest.raises(UserError, match="too small for a penalty of raw coefficients: leave l2 out"):
-        run(data, scaling="none", l2=1e-3)
-
-
-def test_a_device_with_more_workers_than_the_options():
     with pytest.raises(P4sgdError, match=r"options .*1 workers, the device has 2"):
         run(workers=1, device=open_device("emulator", CONFIG, 2))
 
