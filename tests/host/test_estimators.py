@@ -1,5 +1,6 @@
 """Estimators against scikit-learn's own checks, and against the commands `p4sgd train` and `p4sgd predict`."""
 
+import copy
 import dataclasses
 import doctest
 import inspect
@@ -18,7 +19,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.command_line import run
 from support.failing_device import FailingDevice
@@ -151,16 +152,15 @@ def test_numbers_of_numpy_are_numbers_and_a_file_has_all_parameters(tmp_path):
     assert (loaded.fit(X, y).coef_ == same.coef_).all()
 
 
-@pytest.mark.parametrize("kind", [GLMClassifier, GLMRegressor])
-def test_partial_fit_takes_weights(kind):
+def test_partial_fit_takes_weights():
     X, y = cancer()
-    classes = {"classes": [0, 1]} if kind is GLMClassifier else {}
-
-    def fitted(weights):
-        model = kind(learning_rate=0.01, scaling="standard").partial_fit(X, y, **classes)
-        return model.partial_fit(X, y, sample_weight=weights).coef_.tolist()
-
-    assert fitted(np.full(y.size, 0.3)) == fitted(None) != fitted(np.linspace(0, 1, y.size))
+    for kind, classes in ((GLMClassifier, {"classes": [0, 1]}), (GLMRegressor, {})):
+        first = kind(learning_rate=0.01, scaling="standard").partial_fit(X, y, **classes)
+        alike, none, others = (
+            copy.deepcopy(first).partial_fit(X, y, sample_weight=weights).coef_.tolist()
+            for weights in (np.full(y.size, 0.3), None, np.linspace(0, 1, y.size))
+        )
+        assert alike == none != others
 
 
 def test_weights_of_classes():
@@ -391,19 +391,11 @@ def test_searches_and_copies():
     scaled = StandardScaler().fit_transform(X)
     ours = GLMClassifier(epochs=5, precision=search.best_params_["glmclassifier__precision"]).fit(scaled, y)
     assert (search.predict(X) == ours.predict(scaled)).all()
-    copy = pickle.loads(pickle.dumps(ours))
-    assert (copy.predict_proba(scaled) == ours.predict_proba(scaled)).all()
-    assert copy.history_ == ours.history_
-    assert (copy.partial_fit(X, y).coef_ == ours.partial_fit(X, y).coef_).all()
+    same = pickle.loads(pickle.dumps(ours))
+    assert (same.predict_proba(scaled) == ours.predict_proba(scaled)).all()
+    assert same.history_ == ours.history_
+    assert (same.partial_fit(X, y).coef_ == ours.partial_fit(X, y).coef_).all()
     assert not hasattr(clone(ours), "model_")
-
-
-def test_millions_of_sparse_columns():
-    """The dense matrix would have 4.8 GB."""
-    X, y = sparse_samples(samples=200, features=3_000_000, density=1e-5)
-    classifier = make_pipeline(MaxAbsScaler(), GLMClassifier(epochs=2)).fit(X, y)[-1]
-    assert classifier.model_.training["configuration"]["sparse"]
-    assert classifier.coef_.shape == (1, 3_000_000)
 
 
 @pytest.mark.parametrize(("loss", "power"), [("poisson", 1), ("gamma", 2), ("tweedie", 1.5)])
@@ -418,20 +410,17 @@ def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss, pow
 
 def test_probabilities_only_of_losses_that_give_them():
     X, y = cancer()
-    classifier = GLMClassifier(epochs=1, loss="hinge").fit(X, y)
-    with pytest.raises(AttributeError, match="predict_proba"):
-        classifier.predict_proba(X)
+    assert not hasattr(GLMClassifier(loss="hinge"), "predict_proba")
     for loss in ("logistic", "modified_huber"):
-        proba = clone(classifier).set_params(loss=loss).fit(X, y).predict_proba(X)
+        proba = GLMClassifier(epochs=1, loss=loss).fit(X, y).predict_proba(X)
         assert proba.sum(axis=1) == pytest.approx(1)
         assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
-def test_several_classes_are_each_as_by_itself():
+def test_several_classes_go_on_each_as_by_itself():
     X, y = load_digits(return_X_y=True)
-    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 4)
     classifier, alone = GLMClassifier(learning_rate=5.0), GLMClassifier(learning_rate=5.0)
-    for part in parts:
+    for part in np.array_split(np.random.default_rng(0).permutation(len(y)), 4):
         classifier.partial_fit(X[part], y[part], classes=np.arange(10))
         alone.partial_fit(X[part], y[part] == 3, classes=[False, True])
     assert (classifier.coef_[3] == alone.coef_[0]).all()
@@ -441,10 +430,8 @@ def test_several_classes_are_each_as_by_itself():
     assert z == pytest.approx(X @ classifier.coef_.T + classifier.intercept_)
     assert (classifier.predict(X) == z.argmax(axis=1)).all()
     assert classifier.predict_proba(X).sum(axis=1) == pytest.approx(1)
-    for estimator, labels in ((classifier, y), (alone, y == 3)):
-        estimator.set_params(warm_start=True, epochs=2).fit(X, labels)
-    assert (classifier.coef_[3] == alone.coef_[0]).all()
-    assert classifier.n_iter_ == 2
+    classifier.set_params(warm_start=True, epochs=2).fit(X, y)
+    assert (classifier.coef_[3] == alone.set_params(warm_start=True, epochs=2).fit(X, y == 3).coef_[0]).all()
     assert [record["class"] for record in classifier.history_] == [name for name in "0123456789" for _ in range(2)]
 
 
@@ -459,7 +446,7 @@ def test_several_targets_are_regressions_one_by_one(tmp_path):
     save_model(regressor, tmp_path / "model")
     assert (load_model(tmp_path / "model").predict(X) == regressor.predict(X)).all()
     counts = GLMRegressor(loss="poisson", epochs=4).fit(X, several[:, :2])
-    each = [GLMRegressor(loss="poisson", epochs=4).fit(X, target).score(X, target) for target in several[:, :2].T]
+    each = [d2_tweedie_score(*pair, power=1) for pair in zip(several.T, counts.predict(X).T, strict=False)]
     assert counts.score(X, several[:, :2]) == pytest.approx(np.mean(each))
     assert GLMRegressor(epochs=2, warm_start=True).fit(X, several).fit(X, several).score(X, several) > 0.4
     assert GLMRegressor().partial_fit(X, several).partial_fit(X, several).n_iter_ == 2
@@ -477,7 +464,7 @@ def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
     assert column.fit(X, y).predict(X).shape == (y.size,)
 
 
-def test_several_labels():
+def test_several_labels(tmp_path):
     X, y = load_digits(return_X_y=True)
     several = np.column_stack([y % 2, y > 4, y == 0]).astype(int)
     classifier = GLMClassifier(epochs=4).fit(X, several)
@@ -488,9 +475,7 @@ def test_several_labels():
     assert (GLMClassifier(epochs=4).fit(X, scipy.sparse.csr_array(several)).coef_ == classifier.coef_).all()
     with pytest.raises(ValueError, match="partial_fit takes one label a sample"):
         GLMClassifier().partial_fit(X, several, classes=[0, 1])
-
-
-def test_several_targets_of_a_file_have_their_classes(tmp_path):
+    # Targets of a file have classes of their own.
     X = np.random.default_rng(0).normal(size=(80, 2))
     targets = np.column_stack([np.where(X[:, 0] > 0, 2, 1), np.where(X[:, 1] > 0, 1, -1)])
     table, model = tmp_path / "table.csv", tmp_path / "model"

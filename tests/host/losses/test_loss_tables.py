@@ -98,22 +98,19 @@ def test_largest_error_on_every_margin(name):
     assert 0.9 * LOSSES[name].largest_error <= error <= LOSSES[name].largest_error, "what the loss states"
 
 
-def test_jumps_and_kinks():
-    """On a boundary they cost nothing; off every boundary there is no table."""
+def test_the_fit_is_near_minimax():
+    """The best line on a segment of width h is max|ψ''|·h²/16 off; rounding of slope and intercept comes on top. Jumps
+    and kinks cost nothing on a boundary; off every boundary there is no table."""
+    for segments in (64, 256, 1024):
+        table = table_of("logistic", segments)
+        width = 2.0 ** (table.shift - MARGIN.fraction)
+        best = 1 / (6 * np.sqrt(3)) * width**2 / 16  # with the largest |σ''|
+        rounding = SLOPE.ulp / 2 * width / 2 + INTERCEPT.ulp / 2
+        assert table_error(table, LOSSES["logistic"].psi) < 1.1 * best + rounding
     table = fit_table(lambda x: np.abs(x - 0.5), 16, Shape(jumps=(0.5,), left_slope=-1.0, right_slope=1.0))
     assert table_error(table, lambda x: np.abs(x - 0.5)) == 0
     with pytest.raises(ValueError, match="boundaries"):
         fit_table(np.sign, 16, Shape(jumps=(1000.0,)))
-
-
-@pytest.mark.parametrize("segments", [64, 256, 1024])
-def test_the_fit_is_near_minimax(segments):
-    """The best line on a segment of width h is max|ψ''|·h²/16 off; rounding of slope and intercept comes on top."""
-    table = table_of("logistic", segments)
-    width = 2.0 ** (table.shift - MARGIN.fraction)
-    best = 1 / (6 * np.sqrt(3)) * width**2 / 16  # with the largest |σ''|
-    rounding = SLOPE.ulp / 2 * width / 2 + INTERCEPT.ulp / 2
-    assert table_error(table, LOSSES["logistic"].psi) < 1.1 * best + rounding
 
 
 FINITE = st.floats(-20, 20)
@@ -121,30 +118,18 @@ FINITE = st.floats(-20, 20)
 
 @pytest.mark.parametrize("name", CHOSEN)
 @given(z=FINITE, data=st.data())
-def test_residual_is_the_derivative(name, z, data):
+def test_residual_is_the_derivative_and_that_of_the_hardware(name, z, data):
+    """By differences away from jumps, and by golden.residual on the loss's own table, label mode and label integers."""
     loss = CHOSEN[name]
-    y = data.draw(st.sampled_from(LABELS[loss.task]))
-    step = 1e-5
-    z, y = np.array([z]), np.array([y])
-    label = loss.label(y)
+    z, y = np.array([z]), np.array([data.draw(st.sampled_from(LABELS[loss.task]))])
+    step, label, importance = 1e-5, loss.label(y), loss.importance(y)
     argument = (z * np.sign(label) if loss.label_mode.sign else z) - label * loss.label_mode.offset
-    if np.any(np.abs(argument - np.array([*loss.shape.jumps, np.inf])) < 1e-3):
-        return
-    slope = (loss.value(z + step, y) - loss.value(z - step, y)) / (2 * step)
-    assert loss.residual(z, y) == pytest.approx(slope, rel=1e-6, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", CHOSEN)
-@given(z=FINITE, data=st.data())
-def test_hardware_residual_is_the_real_one(name, z, data):
-    """golden.residual on the loss's own table, label mode and label integers."""
-    loss = CHOSEN[name]
-    y = data.draw(st.sampled_from(LABELS[loss.task]))
-    importance = loss.importance(np.array([y]))
-    z_int, y_int = ACTIVATION.from_real([z]), LABEL.from_real(loss.label(np.array([y])))
-    flags = golden.Flags()
+    if not np.any(np.abs(argument - np.array([*loss.shape.jumps, np.inf])) < 1e-3):
+        slope = (loss.value(z + step, y) - loss.value(z - step, y)) / (2 * step)
+        assert loss.residual(z, y) == pytest.approx(slope, rel=1e-6, abs=1e-5)
+    z_int, y_int, flags = ACTIVATION.from_real(z), LABEL.from_real(label), golden.Flags()
     got = RESIDUAL.to_real(golden.residual(z_int, y_int, table_of(name, 256), loss.label_mode, flags))
-    expected = loss.residual(ACTIVATION.to_real(z_int), np.array([y]))
+    expected = loss.residual(ACTIVATION.to_real(z_int), y)
     assert importance * got == pytest.approx(expected, abs=importance[0] * (loss.largest_error + RESIDUAL.ulp))
     assert not flags.residual_saturated
 
@@ -244,16 +229,13 @@ def test_a_boundary_is_near_and_a_table_has_it(segments, value):
     assert boundary(found, segments) == found
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
+def test_parameters_out_of_range():
+    for name, parameters in (
         ("huber", {"epsilon": 0.0}),
         ("huber", {"epsilon": 2000.0}),
         ("epsilon_insensitive", {"epsilon": -1.0}),
         ("quantile", {"quantile": 1.0}),
         ("squared", {"epsilon": 1.0}),
-    ],
-)
-def test_parameters_out_of_range(name, parameters):
-    with pytest.raises(ValueError, match=r"epsilon|quantile|boundary"):
-        get_loss(name, parameters)
+    ):
+        with pytest.raises(ValueError, match=r"epsilon|quantile|boundary"):
+            get_loss(name, parameters)

@@ -128,6 +128,9 @@ def test_what_cannot_be_whitened_is_left_and_told(planes, left_out, kind):
     mixed = np.delete(a[:, :BLOCK], [7, *left_out], axis=1)
     assert np.corrcoef(mixed.T) == pytest.approx(np.eye(mixed.shape[1]), abs=1e-2)
     assert whiten(x, 0.1, planes, kind).told == (binary,)
+    [few] = whiten(correlated(BLOCK, BLOCK + 5, 3)).told
+    assert few.startswith("features 1–64 are not whitened, because a block has no more samples")
+    assert not whiten(np.ones((1, 3))).apply(np.ones((1, 3))).any(), "all columns of a single sample are constant"
 
 
 @pytest.mark.parametrize("planes", [1, 4, 8])
@@ -144,13 +147,6 @@ def test_features_that_are_mostly_zero_are_left_out(planes):
     else:
         assert ((a > 0.5) == seldom).all()
     assert not np.delete(whitening.matrix[:20, 4], 4).any(), "it is not mixed into others"
-
-
-def test_few_samples():
-    """No more than columns: the block is left. A single one: all columns are constant."""
-    [remark] = whiten(correlated(BLOCK, BLOCK + 5, 3)).told
-    assert remark.startswith("features 1–64 are not whitened, because a block has no more samples")
-    assert not whiten(np.ones((1, 3))).apply(np.ones((1, 3))).any()
 
 
 def test_the_largest_sums_fit():

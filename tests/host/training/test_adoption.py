@@ -196,13 +196,6 @@ def test_rows_after_the_loss_are_trained_by_those_that_are_left():
     assert_same(result, whole(data), "remarks")
 
 
-def test_a_worker_that_is_lost_when_speeds_are_measured():
-    device, warned = LosingDevice({1: {3}}), []
-    result = run(device, shares="auto", on={"warning": warned.append})
-    assert warned == ["training begins with 3 workers instead of 4: worker {3} is gone"]
-    assert_same(result, whole(), "remarks")
-
-
 def test_the_split_is_shown_whenever_workers_change():
     device = LosingDevice({2: {1}}, back=4, configs={1: SPARSE, 3: SPARSE})
     shown = []
@@ -228,6 +221,13 @@ def test_workers_that_do_not_suit_are_left_out_and_told_once():
     assert any(remark.startswith(told) for remark in remarks)  # it comes again in each epoch, as no real one does
 
 
+def test_a_worker_that_is_lost_when_speeds_are_measured():
+    device, warned = LosingDevice({1: {3}}), []
+    result = run(device, shares="auto", on={"warning": warned.append})
+    assert warned == ["training begins with 3 workers instead of 4: worker {3} is gone"]
+    assert_same(result, whole(), "remarks")
+
+
 def test_the_result_names_workers_as_the_cluster_file_does():
     device = LosingDevice({2: {1}})
     device.names = [WorkerName(number) for number in (0, 1, 2, 5)]
@@ -241,18 +241,11 @@ def test_a_worker_that_always_fails_does_not_stop_the_others():
     assert device.runs <= 2 * OPTIONS["epochs"]
 
 
-@pytest.mark.parametrize(
-    ("lost", "options"),
-    [({2}, {"on_loss": "stop"}), (set(), {}), ({0, 1, 2, 3}, {})],
-    ids=["not wanted", "nobody to blame", "nobody left"],
-)
-def test_the_run_ends(lost, options):
-    with pytest.raises(P4sgdError, match=r"^a failure$"):
-        run(FailingDevice(CONFIG, 4, 2, P4sgdError("a failure", lost_workers=lost)), **options)
-
-
-def test_the_others_cannot_hold_all_units():
-    """They are as good as full: the error is that of the loss, with a note."""
+def test_the_run_ends():
+    """If going on is not wanted, nobody is to blame or left; or the others are as good as full: a note says so."""
+    for lost, options in (({2}, {"on_loss": "stop"}), (set(), {}), ({0, 1, 2, 3}, {})):
+        with pytest.raises(P4sgdError, match=r"^a failure$"):
+            run(FailingDevice(CONFIG, 4, 2, P4sgdError("a failure", lost_workers=lost)), **options)
     config = WorkerConfig(engines=1, lanes=8, chunks=8, line_fifo_depth=16, slots=4)
     device = FailingDevice(config, 3, 2, P4sgdError("worker 2 is gone", lost_workers={2}))
     with pytest.raises(P4sgdError, match="worker 2 is gone") as caught:

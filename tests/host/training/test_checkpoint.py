@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -138,7 +137,7 @@ def test_more_or_fewer_epochs(tmp_path):
     options, _ = CASES["adaptive"]
     run(options, checkpoint=CheckpointFile(tmp_path / "c"))
     stop(options, tmp_path / "d", 3)
-    for path, epochs in (("c", 14), ("c", 20), ("d", 3), ("d", 5)):
+    for path, epochs in (("c", 14), ("c", 20), ("d", 3)):
         saved, other = load_checkpoint(tmp_path / path), options | {"epochs": epochs}
         assert_equal(run(other, resume=saved), run(other))
         assert saved.states[0].epoch == (14 if path == "c" else 3), "what was read stays as it is"
@@ -164,23 +163,6 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
 
 
-def test_weights_of_workers_are_put_together_once_and_when_somebody_asks():
-    shards, parts, made = [object()], [[np.int32([1, 2])]], []
-    weights = Weights(lambda: made.append(np.int32([2, 1])) or made[-1], (shards, parts))
-    assert weights.of(shards) is parts
-    assert not weights.of(list(shards)), "columns have been dealt to others"
-    assert weights.values is weights.values is made[0]
-    assert not weights.of(shards)
-
-
-class KeptCheckpoints(CheckpointFile):
-    """A checkpoint file of which every version is kept, as FILE.EPOCH."""
-
-    def save(self, run, states):
-        super().save(run, states)
-        shutil.copy(self.path, f"{self.path}.{epochs_done(states)}")
-
-
 def test_rows_go_on_after_every_epoch(tmp_path):
     """In the middle of a row or at its end: rows that are done stay, the one under way goes on, others begin."""
     data = dataset()
@@ -190,14 +172,14 @@ def test_rows_go_on_after_every_epoch(tmp_path):
         options = TrainingOptions(epochs=9, patience=1, tolerance=0.05, workers=workers, **PATIENCE | {"seed": 0})
         return train(data, options, device or open_device("emulator", CONFIG, workers), **more)
 
-    whole, file = run_rows(), KeptCheckpoints(tmp_path / "c")
+    whole, file, kept = run_rows(), CheckpointFile(tmp_path / "c"), []
     epochs = [len(row.history) for row in whole.rows]
     assert len(set(epochs)) > 1, "some stop earlier"
-    assert_equal(run_rows(checkpoint=file), whole)
+    keep = events(epoch=lambda _: kept.append(load_checkpoint(tmp_path / "c")))
+    assert_equal(run_rows(checkpoint=file, events=keep), whole)
     assert file.last == f"epoch {epochs[2]} of row 3 of 3"
-    for done in range(1, sum(epochs) + 1):
-        saved = load_checkpoint(tmp_path / f"c.{done}")
-        assert epochs_done(saved.states) == done
+    assert [epochs_done(saved.states) for saved in kept] == list(range(1, sum(epochs) + 1))
+    for done, saved in enumerate(kept, 1):
         device = FailingDevice(CONFIG, 2, 0)
         resumed = run_rows(device, workers=2, resume=saved)
         assert -device.run == sum(epochs) - done, "no epoch is trained twice"
@@ -240,12 +222,9 @@ def test_a_checkpoint_that_is_not_replaced(tmp_path, epochs, other, says):
     assert path.read_bytes() == before
 
 
-def test_a_checkpoint_that_is_replaced(tmp_path):
-    """By the run that goes on from it, and on request by the same run, once it has ended."""
+def test_a_checkpoint_that_has_ended_is_replaced_on_request(tmp_path):
     path, (options, _) = tmp_path / "c", CASES["plain"]
-    stop(options, path, 3)
-    first = run(options, checkpoint=CheckpointFile(path), resume=load_checkpoint(path))
-    assert load_checkpoint(path).states[0].epoch == 5
+    first = run(options, checkpoint=CheckpointFile(path))
     before = content(path)
     assert_equal(run(options, checkpoint=CheckpointFile(path, overwrite=True)), first)
     assert content(path) == before

@@ -138,18 +138,28 @@ def test_rates_suit_data_and_mini_batch():
     assert found_and_formula(flat, loss="squared")[0] > 0
 
 
-@pytest.mark.parametrize("options", [{"l2": 10.0}, {"l1": 100.0}, {"l2": 10.0, "batch": 8192}])
-def test_every_rate_has_its_registers(options):
-    options = TrainingOptions(**options)
-    prepared = prepare_for(dataset(), options, CONFIG)
+@pytest.mark.parametrize(
+    ("samples", "features", "batch", "penalties"),
+    [
+        (100, 20, 16, {"l2": 10.0}),
+        (100, 20, 16, {"l1": 100.0}),
+        (100, 20, 8192, {"l2": 10.0}),
+        # Mini-batches of trials are smaller for wide data, and need not divide those of the run.
+        (128, 9000, 64, {}),
+        (1000, 3000, 128, {}),
+        pytest.param(1000, 1000, 1000, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_every_rate_has_its_registers_and_every_trial_its_samples(samples, features, batch, penalties):
+    options = TrainingOptions(batch=batch, **penalties)
+    prepared = prepare_for(dataset(samples=samples, features=features), options, WorkerConfig.u280())
     rates, scores, _ = try_rates(prepared, options, LOSSES["logistic"])
     assert np.isfinite(scores).all()
     for rate in rates:
         choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, *prepared.penalties(options))
 
 
-@pytest.mark.parametrize("batch", [16, 256])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize(("loss", "batch"), [("logistic", 256), ("squared", 16)])
 def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
     """The rate that few updates with few samples find is one with which all of them get far."""
     rng = np.random.default_rng(5)
@@ -163,16 +173,3 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
     found = search(prepared, options, LOSSES[loss])
     assert scores[rates.index(found)] <= 3 * min(scores)
-
-
-@pytest.mark.parametrize(
-    ("samples", "features", "batch"),
-    [(128, 9000, 64), (1000, 3000, 128), pytest.param(1000, 1000, 1000, marks=pytest.mark.slow)],
-)
-def test_trials_take_no_samples_that_are_not_there(samples, features, batch):
-    """Their mini-batches are smaller for wide data, and need not divide those of the run."""
-    rng = np.random.default_rng(0)
-    data = Dataset(rng.normal(size=(samples, features)), np.arange(samples) % 2.0, "wide")
-    options = TrainingOptions(batch=batch)
-    prepared = prepare_for(data, options, WorkerConfig.u280())
-    assert np.isfinite(try_rates(prepared, options, LOSSES["logistic"])[1]).all()
