@@ -34,8 +34,8 @@ class DirectoryPacker:
         self._entries = np.append(0, np.cumsum(block.counts)), block.keys, block.values
         self._layout = layout
         config = layout.config
-        sizes = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
-        self._size = *sizes, layout.line_descriptors
+        shape = config.engines, config.lanes, layout.unit_chunks, layout.chunks, layout.stored
+        self._size = *shape, layout.line_descriptors
         self.starts: IntArray = np.zeros((config.engines, block.counts.size + 1), np.int64)
         nothing = np.empty((config.ports, 0, config.port_bytes), np.uint8)
         scratch = np.empty((4, config.engines), np.int64)
@@ -113,7 +113,8 @@ def _list_chunk(
         port, place = divmod(number, words.shape[2])
         words[port, directory[engine], place] = _describe(chunk, kept, stored, chunk == chunks - 1)
     begin = line[engine]
-    line[engine] += _count(kept)
+    for plane in range(stored):
+        line[engine] += kept >> plane & 1
     listed[engine] += 1
     return begin
 
@@ -126,15 +127,6 @@ def _kept(ones: int, stored: int) -> int:
         if kept >> bit + 1 and not kept >> bit + 1 & 1:
             kept |= 1 << bit
     return kept
-
-
-@_compiled(nogil=True)
-def _count(kept: int) -> int:
-    count = 0
-    while kept:
-        kept &= kept - 1
-        count += 1
-    return count
 
 
 @_compiled(nogil=True)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -42,12 +41,10 @@ class Shard:
 
     @property
     def features(self) -> int:
-        """How many features it has."""
         last = int(self.units[-1] + 1) * self.unit
         return self.units.size * self.unit - max(0, last - self.total)
 
     def layout(self, samples: int, stored: int) -> ImageLayout:
-        """Layout of its image of so many samples and planes."""
         return ImageLayout(self.config, self.features, samples, stored, self.unit, self.directory)
 
     @property
@@ -103,8 +100,7 @@ class Image(WorkerImage):
     # may be a view of one number, see `p4sgd.host.data.Scaling`.
     offset: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
-    path: Path | None = None  # the file, if there is one
-    room: int = 0  # Most entries that it is made of, if it is made of entries and these are not there yet.
+    room: int = 0  # most entries that it is made of, if these are not there yet
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
@@ -118,8 +114,7 @@ class Image(WorkerImage):
 
     @property
     def lines_bytes(self) -> int:
-        """Bytes of all lines. Of entries, and of lines with directories until they are counted, it is the most that
-        the entries may take."""
+        """Bytes of all lines; of entries, and of directories before lines are counted, the most of the entries."""
         if self.starts is not None:
             return int(self.starts[:, -1].sum()) * self.layout.config.line_bytes
         if self.shard.lists_values:

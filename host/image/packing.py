@@ -15,16 +15,14 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, on_command_line, option
-from p4sgd.host.image.entries import Values, entry_places, own_words
+from p4sgd.host.image.contents import Values, entry_places, own_words, pack_lines
+from p4sgd.host.image.file import store_images
 from p4sgd.host.image.image import EntryBlock, Image, Shard
-from p4sgd.host.image.lines import pack_lines
-from p4sgd.host.image.store import store_images
 from p4sgd.host.precondition import Whitening
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
-from p4sgd.hw.spec.image import ImageLayout, split_words
+from p4sgd.hw.spec.image import split_words
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import sort_words
 
@@ -73,73 +71,45 @@ def prepare_images(
     Raises
     ------
     UserError
-        As `plan_images`, or if the images do not fit into memory, or a file cannot be written.
+        If zeros that an image leaves out would become other numbers, if the images do not fit into memory, or if a file
+        cannot be written.
     """
-    counts = None
+    samples, counts = labels.size, None
     if any(shard.lists_values for shard in shards):
-        counts = scaling.heat if isinstance(scaling, Scaling) else None
-        counts = count_values(data) if counts is None else counts
-    planned = plan_images(labels, scaling, shards, stored=stored, batch=batch, counts=counts, importances=importances)
-    own = planned[data.communicator.rank :: data.communicator.size]
-    if sample_ranks is not None:
-        assert isinstance(data, Dataset)
-        own = [dataclasses.replace(planned[0], room=_own_room(data, planned[0], batch // BANKS, sample_ranks))]
-    blocks = PackedBlocks(parts or data.parts, data.samples, planned, scaling, batch // BANKS, sample_ranks)
-    remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
-    if stored > 1:
-        remedy += f", or store fewer than {stored} planes with {option('precision')} or {option('planes')}"
-    return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
-
-
-def plan_images(
-    labels: IntArray,
-    scaling: Scaling | Whitening,
-    shards: Sequence[Shard],
-    *,
-    stored: int = 8,
-    batch: int = BANKS,
-    counts: HeatArray | None = None,
-    importances: IntArray | None = None,
-) -> list[Image]:
-    """The images of all workers as `prepare_images` makes them, but without lines or entries.
-
-    ``counts``, int (features,), is how many values of each column are not 0, needed for workers whose images list them.
-    Raises `UserError` if the batch is no multiple of 8, if there are more planes than the hardware has, or if zeros
-    that an image leaves out would become other numbers.
-    """
-    if batch < BANKS or batch % BANKS:
-        raise UserError(f"batch must be a multiple of {BANKS}, not {batch}")
-    if not 1 <= stored <= 8:
-        raise UserError(f"stored planes must be 1 to 8, not {stored}")
-    if any(shard.lists_values for shard in shards):
-        whitens = isinstance(scaling, Whitening)
-        if whitens or quantize(scaling.zero, stored, scaling.signed).any():
-            sparse = any(shard.config.sparse for shard in shards)
-            raise zeros_error(None if isinstance(scaling, Whitening) else scaling.kind, sparse=sparse)
-    padded_samples = -(-labels.size // batch) * batch
-    padded_labels = pad_samples(labels, padded_samples)
-    padded_importances = None if importances is None else pad_samples(importances, padded_samples)
-    planned = []
-    for shard in shards:
-        image = Image(
-            layout=shard.layout(padded_samples, stored),
+        if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
+            kind = None if isinstance(scaling, Whitening) else scaling.kind
+            raise zeros_error(kind, sparse=any(shard.config.sparse for shard in shards))
+        counts = count_values(data) if scaling.heat is None else scaling.heat
+    padded = -(-samples // batch) * batch
+    bias = shards[0].total > scaling.scale.size  # which is not a feature of the data
+    images = [
+        Image(
+            layout=shard.layout(padded, stored),
             signed=scaling.signed,
             shard=shard,
             workers=len(shards),
-            samples=labels.size,
-            bias=shards[0].total > scaling.scale.size,  # it is not a feature of the data
-            labels=padded_labels,
-            importances=padded_importances,
+            samples=samples,
+            bias=bias,
+            labels=pad_samples(labels, padded),
+            importances=None if importances is None else pad_samples(importances, padded),
             offset=shard.take(scaling.offset),
             scale=shard.take(scaling.scale),
             port_lines=(),
         )
-        if shard.lists_values:
-            assert counts is not None
-            room = int(shard.take(counts).sum()) + image.samples * image.has_bias  # every sample may have the bias
-            image = dataclasses.replace(image, room=room)
-        planned.append(image)
-    return planned
+        for shard in shards
+    ]
+    if counts is not None:
+        rooms = (int(image.shard.take(counts).sum()) + samples * image.has_bias for image in images)
+        images = [dataclasses.replace(image, room=room) for image, room in zip(images, rooms, strict=True)]
+    own = images[data.communicator.rank :: data.communicator.size]
+    if sample_ranks is not None:
+        assert isinstance(data, Dataset)
+        own = [dataclasses.replace(images[0], room=_own_room(data, images[0], batch // BANKS, sample_ranks))]
+    blocks = _PackedBlocks(parts or data.parts, images, own, scaling, batch // BANKS, sample_ranks)
+    remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
+    if stored > 1:
+        remedy += f", or store fewer than {stored} planes with {option('precision')} or {option('planes')}"
+    return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)
 
 
 def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
@@ -175,11 +145,9 @@ def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRank
 def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
     """The error of a scaling, or of whitening (``None``), that sparse workers, or dense ones that skip zeros, cannot
     do."""
-    kind, remedy = (
-        ("whitening", f"leave {option('precondition')} out")
-        if scaling is None
-        else (f"the scaling {scaling}", "use the scaling maxabs or none")
-    )
+    kind, remedy = f"the scaling {scaling}", "use the scaling maxabs or none"
+    if scaling is None:
+        kind, remedy = "whitening", f"leave {option('precondition')} out"
     if not sparse:
         return UserError(
             f"{kind} makes zeros other numbers, so none can be skipped: {remedy}, or leave "
@@ -192,43 +160,42 @@ def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedBlocks:
-    """Scaled, quantised and packed samples, block by block: `p4sgd.host.image.store.LineBlocks` for the workers of this
-    process."""
+class _PackedBlocks:
+    """Scaled, quantised and packed samples: `p4sgd.host.image.file.Blocks` for the workers of this process."""
 
     parts: Callable[[], Iterable[Dataset]]  # reads the samples; parts have whole micro-batches, one after another
-    samples: int
-    images: Sequence[Image]  # of all workers, from `plan_images`
+    images: Sequence[Image]  # of all workers
+    own: Sequence[Image]
     scaling: Scaling | Whitening
-    micro_batches: int = 1  # of a mini-batch
-    sample_ranks: SampleRanks | None = None  # see `prepare_images`
+    micro_batches: int  # of a mini-batch
+    sample_ranks: SampleRanks | None
 
     def __iter__(self) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
-        first = 0
+        first, image = 0, self.images[0]
         for part in self.parts():
-            last = first + part.samples == self.samples
-            yield from self._blocks(part, self.images[0].layout.samples - first if last else part.samples)
+            last = first + part.samples == image.samples
+            yield from self._blocks(part, image.layout.samples - first if last else part.samples)
             first += part.samples
             del part  # before the next one is read
 
     def _blocks(self, data: Dataset, padded: int) -> Iterator[list[npt.NDArray[np.uint8] | EntryBlock]]:
         """Those of a part, with the zero samples that fill it."""
-        ranks, listed = data.communicator, [image.shard.lists_values for image in self.images]
+        listed = [image.shard.lists_values for image in self.images]
         values, width = _BLOCK_VALUES, data.feature_count + 1
         if all(listed):  # temporaries take some 80 bytes an entry
             values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
-        step = max(1, values // (BANKS * width)) * BANKS * ranks.size
+        step = max(1, values // (BANKS * width)) * BANKS * data.communicator.size
         places = [entry_places(image) for image in self.images] if any(listed) else []
         for first in range(0, padded, step):
             which, samples = slice(first, first + step), min(step, padded - first)
-            held = data.local_features(which)
-            lines = iter(() if all(listed) else self._dense(data, held, which))
-            words = iter(self._listed(data, held, which, places) if any(listed) else ())
+            features = data.local_features(which)
+            lines = iter(() if all(listed) else self._dense(data, features, which))
+            words = iter(self._listed(data, features, which, places) if any(listed) else ())
             yield [
                 EntryBlock(*split_words(next(words), samples // BANKS))
                 if image.shard.lists_values
-                else _pack(next(lines), samples, image.layout)
-                for image in self._own(ranks)
+                else pack_lines(next(lines), image.layout, samples)
+                for image in self.own
             ]
 
     def _dense(self, data: Dataset, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
@@ -253,7 +220,7 @@ class PackedBlocks:
     ) -> list[npt.NDArray[np.uint64]]:
         """Entries of a block for the other workers of this process: `own_words` of each."""
         ranks, stored = data.communicator, self.images[0].layout.stored
-        assert isinstance(self.scaling, Scaling)  # see `plan_images`
+        assert isinstance(self.scaling, Scaling)  # whitening leaves no zeros
         values = quantized_values(features, self.scaling, stored, bias=self.images[0].bias)
         values = dataclasses.replace(values, rows=data.places(which)[values.rows])
         if self.sample_ranks is None:
@@ -267,7 +234,7 @@ class PackedBlocks:
         if ranks.size > 1:
             received = ranks.all_to_all([part.view(np.uint8) for part in words])
             words = [sort_words(np.concatenate(received).view(np.uint64))]
-        return [part for part, image in zip(words, self._own(ranks), strict=True) if image.shard.lists_values]
+        return [part for part, image in zip(words, self.own, strict=True) if image.shard.lists_values]
 
     @functools.cached_property
     def _blank(self) -> npt.NDArray[np.uint8]:
@@ -275,15 +242,6 @@ class PackedBlocks:
         stored, scaling = self.images[0].layout.stored, self.scaling
         bias = [bias_integer(stored, scaling.signed) & 0xFF] * self.images[0].bias
         return np.append(_quantize(scaling.zero, stored, scaling), np.array(bias, np.uint8))
-
-    def _own(self, ranks: Communicator) -> Sequence[Image]:
-        """Images of this process."""
-        return self.images if self.sample_ranks is not None else self.images[ranks.rank :: ranks.size]
-
-
-def _quantize(a: npt.NDArray[np.float64], stored: int, scaling: Scaling | Whitening) -> npt.NDArray[np.uint8]:
-    """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
-    return quantize(a, stored, scaling.signed).astype(np.uint8)
 
 
 def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias: bool) -> Values:
@@ -306,16 +264,13 @@ def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias:
     )
 
 
+def _quantize(a: npt.NDArray[np.float64], stored: int, scaling: Scaling | Whitening) -> npt.NDArray[np.uint8]:
+    """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
+    return quantize(a, stored, scaling.signed).astype(np.uint8)
+
+
 def _quantize_stored(features: Any, scaling: Scaling, stored: int) -> npt.NDArray[np.uint8]:
     """The stored values of a `csr_array`, quantised, in the order of its ``data``."""
     from p4sgd.host.data.kernels import quantize_stored
 
     return quantize_stored(features, scaling.offset, scaling.scale, stored, scaling.signed)
-
-
-def _pack(part: npt.NDArray[np.uint8], samples: int, layout: ImageLayout) -> npt.NDArray[np.uint8]:
-    """Lines of a worker's features in a block, filled with zeros up to ``samples`` samples."""
-    q = layout.pad(part)
-    if part.shape[0] < samples:
-        q = np.concatenate((q, np.zeros((samples - part.shape[0], layout.padded_features), np.uint8)))
-    return pack_lines(q, layout)

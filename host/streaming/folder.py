@@ -14,10 +14,10 @@ from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.statistics import HeatArray, heat_type
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.errors import UserError
-from p4sgd.host.image.entries import Values, own_samples
+from p4sgd.host.image.contents import Values
 from p4sgd.host.image.file import image_file, open_image
 from p4sgd.host.image.image import Image, Shard, join_scaling
-from p4sgd.host.image.repartition import first_values, repartition_images, same_lines
+from p4sgd.host.image.repartition import first_values, own_samples, repartition_images, same_lines
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening

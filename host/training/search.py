@@ -18,7 +18,7 @@ from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
-from p4sgd.host.image.entries import first_samples
+from p4sgd.host.image.repartition import first_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept

@@ -25,7 +25,7 @@ from support.directory_cycles import schedule
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values
 from p4sgd.host.image.packing import quantized_values
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.dealing.columns import SAMPLED, heat_order

@@ -20,7 +20,7 @@ from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values
 from p4sgd.host.image.image import ColumnArray
 from p4sgd.host.image.packing import quantized_values, zeros_error
 from p4sgd.host.losses.loss import FloatArray

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from p4sgd.host.image import Shard
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values
 from p4sgd.host.image.image import ColumnArray
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.options import TrainingOptions

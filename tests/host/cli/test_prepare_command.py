@@ -14,7 +14,7 @@ from support.command_line import run
 from support.data_files import make_samples, write_data
 from support.disk import small_disk
 
-from p4sgd.host.image import open_image, store
+from p4sgd.host.image import file, open_image
 from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -189,7 +189,7 @@ def test_images_for_other_workers_may_be_files_or_too_large(folder, tmp_path, mo
     agreeing = [*OPTIONS[2:], "--planes", 4]
     train(folder, *agreeing, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{i}.p4sgd" for i in range(3)]
-    monkeypatch.setattr(store, "available_memory", lambda: 1)
+    monkeypatch.setattr(file, "available_memory", lambda: 1)
     stderr = run("train", folder, "--workers", 3, status=2).stderr
     assert "--images DIR, or prepare the data for these workers" in stderr
     assert "--precision" not in stderr

@@ -15,7 +15,7 @@ from support.images import FORMS, check_same, deal, make, prepare
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import directories, open_image, packing, store
+from p4sgd.host.image import directories, file, open_image, packing
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.run import UNITS
@@ -62,20 +62,19 @@ def check(images, data, scaling):
     batch=st.sampled_from([8, 16, 24]),
     bias=st.booleans(),
     unit=st.sampled_from(UNITS),
-    engines=st.integers(1, 3),
-    ports=st.integers(1, 2),
-    lanes=st.sampled_from([8, 16, 64]),
+    config=st.builds(
+        WorkerConfig, engines=st.integers(1, 3), ports=st.integers(1, 2), lanes=st.sampled_from([8, 16, 64])
+    ),
     least=st.sampled_from([0, 1 << 30]),
     values=st.sampled_from([1, 64, 1 << 17]),
 )
 def test_as_defined(
-    form, seed, samples, features, sparse, negative, kind, density, workers, stored, batch, bias, unit, engines, ports,
-    lanes, least, values,
+    form, seed, samples, features, sparse, negative, kind, density, workers, stored, batch, bias, unit, config, least,
+    values,
 ):  # fmt: skip
     """In memory and in files, however data are divided into blocks; of stored zeros there is no entry, but room."""
     workers = min(workers, -(-(features + bias) // unit))
     data = make(samples, features, density=density, sparse=sparse, negative=negative, seed=seed)
-    config = WorkerConfig(engines=engines, ports=ports, lanes=lanes)
     shards = deal(workers, features, form=form, config=config, bias=bias, unit=unit)
     if sparse:
         data.features.data[::3] = 0
@@ -91,65 +90,50 @@ def test_as_defined(
         images = prepare(data, shards, kind, stored=stored, batch=batch)
         in_files = prepare(data, shards, kind, stored=stored, batch=batch, directory=Path(folder))
         check_same(in_files, images)
-        check_same([open_image(image.path) for image in in_files], images)
-        assert sorted(path.name for path in Path(folder).iterdir()) == [f"worker{n}.p4sgd" for n in range(workers)]
+        names = [f"worker{number}.p4sgd" for number in range(workers)]
+        check_same([open_image(Path(folder, name)) for name in names], images)
+        assert sorted(path.name for path in Path(folder).iterdir()) == names
         assert not any(lines.flags.writeable and lines.size for image in in_files for lines in image.port_lines)
     assert [image.shard.worker for image in images] == list(range(workers))
     assert {image.layout.samples for image in images} == {-(-samples // batch) * batch}
     check(images, data, scaling)
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=FORMS)
-def image(tmp_path, request):
-    return prepare(make(), deal(1, form=request.param), directory=tmp_path)[0]
-
-
-def fields_of(raw):
-    """Where the arrays of a file begin, and what safetensors tell of them."""
-    data = 8 + int.from_bytes(raw[:8], "little")
-    fields = {name: field for name, field in json.loads(raw[8:data]).items() if not name.startswith(("__", "padding"))}
-    return data, fields
-
-
-def test_arrays_are_pages_in_the_words_of_safetensors(image):
-    raw = image.path.read_bytes()
-    (data, fields), arrays = fields_of(raw), load(raw)
-    lists = ["starts", "keys", "values"] if image.shard.config.sparse else [f"lines{number}" for number in range(4)]
+@pytest.mark.parametrize("form", FORMS)
+def test_files(tmp_path, form):
+    """In the words of safetensors, arrays begin with pages; damage of lines, keys and values is seen on request."""
+    (image,), path = prepare(make(), deal(1, form=form), directory=tmp_path), tmp_path / "worker0.p4sgd"
+    whole = path.read_bytes()
+    data, arrays = 8 + int.from_bytes(whole[:8], "little"), load(whole)
+    fields = {
+        name: field for name, field in json.loads(whole[8:data]).items() if not name.startswith(("__", "padding"))
+    }
+    lists = ["starts", "keys", "values"] if form == "entries" else [f"lines{number}" for number in range(4)]
     assert list(fields) == [*lists, "labels", "offset", "scale", "units", *["starts"] * image.shard.directory]
-    assert all((data + field["data_offsets"][0]) % 4096 == 0 for field in fields.values())
     for number, name in enumerate(lists):
         assert arrays[name].tobytes() == image.port_lines[number].tobytes()
-
-
-def test_damage_is_seen(image):
-    """Of lines, keys and values only on request, because it takes to read them."""
-    whole = image.path.read_bytes()
-    data, fields = fields_of(whole)
     for name, field in fields.items():
-        damaged = bytearray(whole)
-        damaged[data + field["data_offsets"][0]] ^= 1
-        image.path.write_bytes(damaged)
+        first = data + field["data_offsets"][0]
+        assert first % 4096 == 0
+        path.write_bytes(whole[:first] + bytes([whole[first] ^ 1]) + whole[first + 1 :])
         large = name.startswith(("lines", "keys", "values"))
         if large:
-            open_image(image.path, verify=False)
-        with pytest.raises(UserError, match=f"^{image.path}: .*{name}.*: prepare the data again"):
-            open_image(image.path, verify=large)
+            open_image(path, verify=False)
+        with pytest.raises(UserError, match=f"^{path}: .*{name}.*: prepare the data again"):
+            open_image(path, verify=large)
     for content in (whole[:-4096], b"", whole[:30]):
-        image.path.write_bytes(content)
-        with pytest.raises(UserError, match=f"^{image.path}: .*: prepare the data again"):
-            open_image(image.path)
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"^{path}: .*: prepare the data again"):
+            open_image(path)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 def test_interrupted_nothing_is_left(tmp_path, monkeypatch, kind):
-    def fail(block, shard, layout):
+    def fail(q, layout, samples):
         raise kind
 
     (tmp_path / "worker0.p4sgd").write_text("older")
-    monkeypatch.setattr(packing, "_pack", fail)
+    monkeypatch.setattr(packing, "pack_lines", fail)
     with pytest.raises(kind):
         prepare(make(), deal(2), directory=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["worker0.p4sgd"]
@@ -165,30 +149,21 @@ def test_no_room_for_the_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("change", [{"batch": 12}, {"batch": 0}, {"stored": 9}])
-def test_refused(change):
-    with pytest.raises(UserError, match=f"{next(iter(change))}.* not"):
-        prepare(make(), deal(1), **change)
-
-
 @pytest.mark.parametrize(("form", "zeros"), [("lines", ", zeros included,"), ("entries", ""), ("directories", "")])
 def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch, form, zeros):
     """A few sparse samples of very many features make a large image; files may hold it. Skipped zeros take no room."""
-    assert 1 << 20 < store.available_memory() < 1 << 50
+    assert 1 << 20 < file.available_memory() < 1 << 50
     data = make(40, 4000, density=0.001)
     shards = deal(1, 4000, form=form, config=WorkerConfig(ports=2, lanes=8, chunks=1024))
     (image,) = prepare(data, shards)
     whole = image.layout.lines_bytes * image.layout.config.labels_memory
     assert (image.lines_bytes < whole // 10) == (form != "lines")
     least = 1 << 20 if form == "entries" else image.lines_bytes  # of entries there is room for more
-    monkeypatch.setattr(store, "available_memory", lambda: 100 if form == "entries" else least - 1)
+    monkeypatch.setattr(file, "available_memory", lambda: 100 if form == "entries" else least - 1)
     where = "--images DIR.*data prepare.*--planes"
     with pytest.raises(UserError, match=f"made: .*40 samples of 4,000 features .* GB{zeros} and .*{where}"):
         prepare(data, shards)
     assert prepare(data, shards, directory=tmp_path)[0].samples == 40
     for available in (least, None):
-        monkeypatch.setattr(store, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(file, "available_memory", lambda available=available: available)
         prepare(data, shards)

@@ -15,9 +15,8 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.image import directories, packing, repartition
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values, unpack_lines
 from p4sgd.host.image.image import Shard
-from p4sgd.host.image.lines import unpack_lines
 from p4sgd.host.image.repartition import repartition_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import UNITS
@@ -78,7 +77,7 @@ def test_images_of_one_scale_each(tmp_path, largest):
 def test_units_need_not_be_consecutive(workers, before, after):
     data = make(40, 75)
     (whole,) = prepare(data, deal(1, 75))
-    values = whole.layout.unpad(unpack_lines(np.stack(whole.port_lines), whole.layout))
+    values = unpack_lines(np.stack(whole.port_lines), whole.layout)
 
     def image(worker, units):
         config = deal(1, 75, form=before[worker])[0].config

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS

@@ -17,7 +17,7 @@ from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, prepare_images
-from p4sgd.host.image.entries import Values
+from p4sgd.host.image.contents import Values
 from p4sgd.host.image.repartition import first_values
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.columns import deal_columns, sample_values
