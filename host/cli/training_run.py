@@ -263,7 +263,7 @@ def finish(
     if not output.quiet:
         output.say(describe_scaling(document["scaling"], document["scaling_reason"], chosen.precondition))
         if document["whitening_times"]:
-            from p4sgd.host.precondition import StageTimes
+            from p4sgd.host.precondition.stage import StageTimes
 
             output.say(str(StageTimes(**document["whitening_times"])))
         if times:

@@ -19,11 +19,11 @@ class Started(Protocol[T_co]):
     """A collective call that may still be under way."""
 
     def wait(self) -> T_co:
-        """Its result, once it is there. To be called once."""
+        """Its result; to be called once."""
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. A call also moves everything forward that is under way: an MPI library
-        may send only while it is called, so a rank that computes for long calls this now and then."""
+        """Whether `wait` would return at once. An MPI library may send only while it is called, so a rank that computes
+        for long calls this now and then."""
 
 
 class Communicator(Protocol):
@@ -34,12 +34,10 @@ class Communicator(Protocol):
     """
 
     @property
-    def rank(self) -> int:
-        """Number of this rank, from 0."""
+    def rank(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """Number of ranks."""
+    def size(self) -> int: ...
 
     @property
     def interrupted(self) -> bool:
@@ -123,31 +121,24 @@ def broadcast(communicator: Communicator, value: T) -> T:
 
 
 def raise_on_all(communicator: Communicator, action: Callable[[], None] | None) -> None:
-    """Carry out an action that may fail on some ranks, ``None`` for none.
-
-    A `UserError` or `P4sgdError` of this rank is raised; if there is none, that of the first rank that failed. So none
-    continues alone.
-    """
+    """Carry out an action that may fail on some ranks, ``None`` for none, such that none continues alone: raises the
+    `UserError` or `P4sgdError` of this rank, or if there is none, that of the first rank that failed."""
     failure: UserError | P4sgdError | None = None
-    if action is not None:
-        try:
+    try:
+        if action is not None:
             action()
-        except (UserError, P4sgdError) as error:
-            failure = error
+    except (UserError, P4sgdError) as error:
+        failure = error
     failures = communicator.all_gather(None if failure is None else (isinstance(failure, UserError), str(failure)))
     if failure is not None:
         raise failure
-    for each in failures:
-        if each is not None:
-            is_user, text = each
-            raise UserError(text) if is_user else P4sgdError(text)
+    for is_user, text in filter(None, failures):
+        raise UserError(text) if is_user else P4sgdError(text)
 
 
 def check_same(communicator: Communicator, facts: Mapping[str, str]) -> None:
-    """Compare what must be the same on all ranks, texts by name, by one all-gather.
-
-    Raises a `UserError` on all ranks if something differs; it names that, and the first rank that differs from rank 0.
-    """
+    """Compare texts by name, by one all-gather: `UserError` on all ranks that names what is not the same on all, and
+    the first rank that differs from rank 0."""
     first, *others = communicator.all_gather(dict(facts))
     for rank, own in enumerate(others, 1):
         for name in {**first, **own}:

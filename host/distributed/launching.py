@@ -40,8 +40,8 @@ def launch_command(command: Sequence[str], communicator: Communicator) -> list[s
 def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator":
     """Find the other processes that were started with this one, by one of `LAUNCHERS`; ``None`` names none.
 
-    Raises `UserError` if the launcher is unknown or has not started this process, if MPI is missing or does not belong
-    to the launcher, or if none is named although several processes were started, each of which would train alone.
+    Raises `UserError` if the launcher has not started this process, if MPI is missing or does not belong to the
+    launcher, or if none is named although several processes were started, each of which would train alone.
     """
     started = next((os.environ[name] for name in _SIZES if name in os.environ), None)
     if launcher is None:

@@ -25,10 +25,8 @@ _SEVERAL = 8  # messages: the more, the better do they show what a message takes
 _REPEATS = 5  # of the measurement of a message of each size
 _AT_ONCE = 4  # messages under way at the same time when their latency is measured
 _MEASURED = 4096  # most mini-batches whose times are kept
-_TOLD = 8  # most messages whose lengths are told
-_MOST_ITEMS = (
-    32  # of a plan, which takes milliseconds with so many; if there are more, an item is several micro-batches
-)
+_SHOWN = 8  # most messages whose lengths are shown
+_MOST_ITEMS = 32  # of a plan, to make it in milliseconds: of more micro-batches an item is several
 
 _PIECE, _PIECE_S = 10, 2e-4
 """Least time that a rank computes before it lets messages that are under way move on: as many times what a message
@@ -40,9 +38,8 @@ computed takes time of its own."""
 class MessageTimes:
     """How the sums of a mini-batch travel: micro-batches in each message, and times in seconds.
 
-    They are predicted for a mini-batch, and with a single message (None if that has no room for it or is not measured);
-    measured, the median of the last 4096 mini-batches on this rank, or in packets of the means of the epochs; and that
-    to measure messages and make the plan.
+    ``one_message_s`` is predicted for a single message, None if that has no room or is not measured; ``measured_s`` is
+    the median of the last 4096 mini-batches on this rank, or in packets of the means of the epochs.
     """
 
     messages: tuple[int, ...]
@@ -52,12 +49,11 @@ class MessageTimes:
     planning_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
         count = len(self.messages)
-        lengths = " + ".join(map(str, self.messages)) if count <= _TOLD else f"up to {max(self.messages)}"
+        lengths = " + ".join(map(str, self.messages)) if count <= _SHOWN else f"up to {max(self.messages)}"
         measured = "" if self.measured_s is None else f"measured {self.measured_s * 1e3:.2f} ms, "
         single = ""
         if count > 1 and self.one_message_s is not None:
@@ -80,7 +76,7 @@ class MergedSums:
         self._ranks = ranks
         self._ahead = ahead
         self._merge = None if merge == "auto" else int(merge)
-        self._latest: Started[IntArray | None] | None = None  # the message started last, if it is under way
+        self._latest: Started[IntArray | None] | None = None  # started last, if it is under way
         self._begin(1)
 
     def _begin(self, micro_batches: int) -> None:
@@ -95,7 +91,7 @@ class MergedSums:
 
     @property
     def times(self) -> MessageTimes | None:
-        """What was planned and measured; None if nothing was planned so far."""
+        """None if nothing was planned so far."""
         if self._plan is None or not self._seconds:
             return self._plan
         return replace(self._plan, measured_s=statistics.median(self._seconds))
@@ -114,7 +110,10 @@ class MergedSums:
             lengths = list(planned.messages)
         elif self._trials:
             lengths, trial = self._trials.pop(), True
-        parts = [self._pieces(stop - length, stop) for stop, length in zip(accumulate(lengths), lengths, strict=True)]
+        parts = [
+            [range(first, min(first + self._piece, stop)) for first in range(stop - length, stop, self._piece)]
+            for stop, length in zip(accumulate(lengths), lengths, strict=True)
+        ]
         begin = time.perf_counter()
         started: list[Started[IntArray | None]] = []
         for part in parts:
@@ -142,10 +141,6 @@ class MergedSums:
                 self._missing -= 1
 
         return finish
-
-    def _pieces(self, start: int, stop: int) -> list[range]:
-        """A part in pieces."""
-        return [range(first, min(first + self._piece, stop)) for first in range(start, stop, self._piece)]
 
     def _in_turn(self, pieces: Sequence[range]) -> Iterator[range]:
         """The pieces of a part, between which messages that are under way move on."""

@@ -35,8 +35,8 @@ def cut(count: int, length: int) -> list[int]:
 
 
 class _State(NamedTuple):
-    """Times after the messages of the first items, when the channel is free and when the backward passes of these are
-    done, as far as the start of messages does not delay them. The smaller the first three numbers are, the better."""
+    """After the messages of the first items: when the channel is free, and when the backward passes of these are done,
+    as far as the start of messages does not delay them."""
 
     channel: float
     backward: float
@@ -141,15 +141,11 @@ class Passes:
 
 
 def _undominated(states: Iterable[_State]) -> list[_State]:
-    """Those states than which no other is better or equal in all of channel, backward and messages."""
+    """Those than which no other is better or equal in all of channel, backward and messages."""
     kept: list[_State] = []
-    least: list[float] = []  # by messages - 1: the least `backward` so far of states with so many messages or fewer
     for state in sorted(states, key=lambda state: state[:3]):
-        least += [least[-1] if least else math.inf] * (state.messages - len(least))
-        if state.backward < least[state.messages - 1]:
+        if not any(each.backward <= state.backward and each.messages <= state.messages for each in kept):
             kept.append(state)
-            for messages in range(state.messages - 1, len(least)):
-                least[messages] = min(least[messages], state.backward)
     return kept
 
 

@@ -1,7 +1,6 @@
 """Preconditioning: features whitened in blocks of columns, before they are quantised."""
 
 from p4sgd.host.precondition.moments import BLOCK, Moments
-from p4sgd.host.precondition.stage import StageTimes, whiten
 from p4sgd.host.precondition.whitening import Whitening, fold_weights
 
-__all__ = ["BLOCK", "Moments", "StageTimes", "Whitening", "fold_weights", "whiten"]
+__all__ = ["BLOCK", "Moments", "Whitening", "fold_weights"]

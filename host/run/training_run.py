@@ -31,7 +31,7 @@ from p4sgd.host.run.checks import (
 )
 from p4sgd.host.run.request import TrainingRequest, complete
 from p4sgd.host.training.checkpoint import CheckpointFile
-from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
+from p4sgd.host.training.dealing.units import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
 from p4sgd.host.training.model_file import Model, ModelSet, save_model
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with

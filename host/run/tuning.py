@@ -22,7 +22,7 @@ from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _ALIKE = 1.05

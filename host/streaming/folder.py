@@ -39,12 +39,11 @@ from p4sgd.host.streaming.manifest import (
     open_array,
 )
 from p4sgd.host.training.class_weights import spell_class_weight
-from p4sgd.host.training.dealing.columns import Dealt, deal_columns
-from p4sgd.host.training.hardware_features import hardware_means, hardware_values
+from p4sgd.host.training.dealing import Dealt, deal_columns
+from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.prepared import Heat, Placement, Prepared, Targets
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 
@@ -77,20 +76,13 @@ class PreparedFolder:
         self.manifest = manifest
         self.communicator = communicator
         self.samples = manifest.samples
+        self.weighted = f"{WEIGHTS}.npy" in manifest.files
         self.space: FeatureSpace = manifest.space
         self.identity = DataIdentity(self.name, manifest.samples, manifest.space.count, sha256)
         self._path = path
         self._may_read_zeros = may_read_zeros
-        self._dealt: tuple[list[Shard], TrainingOptions, bool, Dealt] | None = None
-
-    @property
-    def weighted(self) -> bool:
-        """Whether its samples have weights."""
-        return self._some(WEIGHTS) is not None
-
-    @cached_property
-    def _files(self) -> list[Path]:
-        return [image_file(self._path, worker) for worker in range(self.manifest.options["workers"])]
+        self._files = [image_file(path, worker) for worker in range(manifest.options["workers"])]
+        self._dealt: tuple[object, Dealt] | None = None
 
     @cached_property
     def _images(self) -> list[Image]:
@@ -112,7 +104,7 @@ class PreparedFolder:
         try:
             if shards is not None and self._suits(shards):
                 rank, size = self.communicator.rank, self.communicator.size
-                others = {file.name for place, file in enumerate(self._files) if place % size != rank}
+                others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
         except UserError:  # damaged: the checksums say where
             pass
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
@@ -124,7 +116,8 @@ class PreparedFolder:
 
         Raises `UserError` if a chosen option is not the one that the data were prepared with.
         """
-        ours = {**self.manifest.options, "planes": self.manifest.stored, "unit": self.manifest.unit}
+        prepared = TrainingOptions(**self.manifest.options)
+        ours = {**self.manifest.options, "planes": prepared.stored, "unit": prepared.unit_of(self.space.count)}
         free = given & set(options_with(Fact.CHANGEABLE))
         for name in sorted((given & ours.keys()) - free):
             before, after = ours[name], asked[name]
@@ -154,6 +147,13 @@ class PreparedFolder:
                 f"choose that loss or prepare the data again"
             )
 
+    def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
+        """Refuse a folder for new images if none are needed for these workers."""
+        if directory is not None and self._suits(shards):
+            raise UserError(
+                f"{self.name}: was prepared for these workers and has its images already: leave --images out"
+            )
+
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The data as training needs them; arrays and images are mapped, not loaded.
 
@@ -169,36 +169,34 @@ class PreparedFolder:
         else:  # each rank takes its samples from the image of the worker
             own = [own_samples(image, options.batch // BANKS, ranks) for image in images()]
         scaling, heat = self._scaling, self._heat
-        fitted = scaling.without_heat() if isinstance(scaling, Scaling) else scaling
         weights = self._some(WEIGHTS), self._some(VALIDATION_WEIGHTS)
         return Prepared(
             name=self.name,
             space=self.space,
-            train=None,
             validation=self._validation() if manifest.validation_samples else None,
             targets=Targets(manifest.labels, self._array(LABELS), *weights),
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
-            scaling=fitted,
+            scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
             map=hardware_values(scaling, options),
             images=own,
             dealt=dealt,
             mean_square=manifest.mean_square,
-            means=partial(hardware_means, self._sums, manifest.samples, fitted, options),
+            # Mapped anew, because pages of a map that have been read count as this process's.
+            sums=lambda columns: self._array(SUMS)[columns],
             remarks=manifest.remarks,
             communicator=self.communicator,
             heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(HEAT)),
         )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `p4sgd.host.training.dealing.columns.deal_columns`.
+        """Deal the columns to workers: see `p4sgd.host.training.dealing.deal_columns`.
 
         A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
         answer is kept.
         """
-        if self._dealt is not None:
-            before, *how, dealt = self._dealt
-            if how == [options, network] and len(before) == len(shards) and all(map(_same_units, before, shards)):
-                return dealt
+        asked = options, network, [(shard.config, shard.unit, shard.units.tobytes()) for shard in shards]
+        if self._dealt is not None and self._dealt[0] == asked:
+            return self._dealt[1]
         dealt = deal_columns(
             shards,
             self._scaling,
@@ -210,8 +208,11 @@ class PreparedFolder:
         )
         # A worker with the columns of an image shares its array: they may be millions.
         known = {image.shard.worker: image.shard.placed for image in self._images}
-        dealt = dealt._replace(shards=[_share_columns(shard, known.get(shard.worker)) for shard in dealt.shards])
-        self._dealt = list(shards), options, network, dealt
+        for place, shard in enumerate(dealt.shards):
+            placed = known.get(shard.worker)
+            if placed is not None and shard.placed is not None and np.array_equal(placed, shard.placed):
+                dealt.shards[place] = dataclasses.replace(shard, placed=placed)
+        self._dealt = asked, dealt
         return dealt
 
     def _first_values(self, samples: int) -> Values:
@@ -221,23 +222,11 @@ class PreparedFolder:
             self.verify()  # says which file
             raise UserError(f"{self.name}: an image is damaged ({error}): prepare the data again") from error
 
-    def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
-        """Refuse a folder for new images if none are needed for these workers."""
-        if directory is not None and self._suits(shards):
-            raise UserError(
-                f"{self.name}: was prepared for these workers and has its images already: leave --images out"
-            )
-
     @property
     def _heat(self) -> HeatArray | None:
         """See `p4sgd.host.data.Scaling`. Read anew, because few steps of training need it."""
         heat = self._some(HEAT)
         return None if heat is None else heat.astype(heat_type(self.samples))
-
-    def _sums(self, columns: slice) -> IntArray:
-        """See `hardware_means`. Mapped anew, because pages of a map that have been read count as this process's."""
-        sums: IntArray = self._array(SUMS)[columns]
-        return sums
 
     @property
     def _scaling(self) -> Scaling | Whitening:
@@ -274,15 +263,3 @@ class PreparedFolder:
 
     def _array(self, name: str) -> Any:
         return open_array(self._path, name)
-
-
-def _share_columns(shard: Shard, placed: Any) -> Shard:
-    """A worker, with another array of columns if it is equal."""
-    if placed is None or shard.placed is None or not np.array_equal(placed, shard.placed):
-        return shard
-    return dataclasses.replace(shard, placed=placed)
-
-
-def _same_units(ours: Shard, theirs: Shard) -> bool:
-    """Whether two workers are alike and have the same units before columns are dealt."""
-    return ours.config == theirs.config and ours.unit == theirs.unit and np.array_equal(ours.units, theirs.units)

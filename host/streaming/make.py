@@ -26,7 +26,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import Features, stored_values
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.scaling import CENTRED, centring_error
-from p4sgd.host.data.statistics import Extremes, is_sparse
+from p4sgd.host.data.statistics import Extremes, HeatArray, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image import Shard
@@ -53,18 +53,17 @@ from p4sgd.host.streaming.manifest import (
 )
 from p4sgd.host.training.class_weights import own_weights, weigh
 from p4sgd.host.training.dealing.columns import skipping_problem
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import (
-    PackedRows,
     fit_scaling,
     missing_error,
-    pack_rows,
+    prepare_rows,
     split_labels,
     suits_sparse_workers,
     whitening_error,
 )
-from p4sgd.host.training.prepared import Placement, Targets
+from p4sgd.host.training.prepared import Placement, Prepared, Targets
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
@@ -238,13 +237,17 @@ class _Preparation:
         train = SortedRows(buckets, source.name, rest.size, columns, on_read=self._shown(Step.SCALE, rest.size))
         scaling, _ = fit_scaling(train, extremes, options)
         train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
-        packed = pack_rows(train, scaling, targets, options, Placement(shards, self.work))
+        remarks = (*found.remarks, *scaling.remarks(found.space.names))
+        place = Placement(shards, self.work)
+        prepared = prepare_rows(train, found.space, scaling, targets, options, place, remarks=remarks)
         if held_out.size:
             test = SortedRows(buckets, source.name, held_out.size, columns, -(-rest.size // rows))
             shape = held_out.size, columns
             write_held_out(self.work, test.feature_blocks(), shape, found.stored - extremes.stored)
         shutil.rmtree(self.work / _ROWS)
-        self._finish(found, facts, targets, scaling, config, packed, parts[1].labels if held_out.size else None)
+        heat = scaling.heat if isinstance(scaling, Scaling) else None
+        labels = parts[1].labels if held_out.size else None
+        self._finish(prepared, facts, config, heat, labels, sparse=found.sparse)
 
     def _shown(self, step: Step, total: int) -> Any:
         return lambda done: self.on_progress(step, done, total)
@@ -324,23 +327,28 @@ class _Preparation:
 
     def _finish(
         self,
-        found: Scan,
+        prepared: Prepared,
         facts: SourceFacts,
-        targets: Targets,
-        scaling: Scaling | Whitening,
         config: WorkerConfig,
-        packed: PackedRows,
+        heat: HeatArray | None,
         held_out: FloatArray | None,
+        *,
+        sparse: bool,
     ) -> None:
         """Write the arrays and, last of all, the manifest with the checksums."""
-        options, work = self.options, self.work
-        arrays: dict[str, npt.NDArray[Any] | None] = {LABELS: targets.labels, SUMS: packed.sums}
+        options, work, targets, scaling = self.options, self.work, prepared.targets, prepared.scaling
+        assert prepared.sums is not None
+        assert isinstance(targets.coding, LabelCoding)
+        arrays: dict[str, npt.NDArray[Any] | None] = {
+            LABELS: targets.labels,
+            SUMS: prepared.sums(slice(None)),
+            HEAT: None if heat is None else heat.astype(np.int64),
+            VALIDATION_LABELS: held_out,
+            WEIGHTS: targets.weights,
+            VALIDATION_WEIGHTS: targets.validation_weights,
+        }
         if isinstance(scaling, Whitening):
             arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
-        elif scaling.heat is not None:
-            arrays[HEAT] = scaling.heat.astype(np.int64)
-        arrays[VALIDATION_LABELS] = held_out
-        arrays |= {WEIGHTS: targets.weights, VALIDATION_WEIGHTS: targets.validation_weights}
         names = []
         for name, array in arrays.items():
             if array is not None:
@@ -349,22 +357,21 @@ class _Preparation:
                     np.save(file, array)
         names += [image_file(work, worker).name for worker in range(options.workers)]
         if held_out is not None:
-            names += [f"{name}.npy" for name in (VALIDATION_SPARSE if found.sparse else (VALIDATION,))]
-        assert isinstance(targets.coding, LabelCoding)
+            names += [f"{name}.npy" for name in (VALIDATION_SPARSE if sparse else (VALIDATION,))]
         Manifest(
             source=facts,
             options={name: getattr(options, name) for name in options_with(Fact.PREPARED)},
             config=config,
-            samples=targets.labels.size,
+            samples=prepared.samples,
             validation_samples=0 if held_out is None else held_out.size,
-            space=found.space,
-            sparse=found.sparse,
+            space=prepared.space,
+            sparse=sparse,
             scaling=scaling.kind,
             reason=scaling.reason,
-            remarks=(*found.remarks, *scaling.remarks(found.space.names)),
+            remarks=prepared.remarks,
             signed=scaling.signed,
             labels=targets.coding,
-            mean_square=packed.mean_square,
+            mean_square=prepared.mean_square,
             files=hash_files(work, names, self.on_progress),
         ).save(work)
         _sync(work)

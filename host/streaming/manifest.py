@@ -68,8 +68,7 @@ class Manifest:
     """Description of prepared data, with the options that are chosen then (`Fact.PREPARED`), and of files, by name.
 
     For scaling, reason and sign see `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of
-    whitened features it is the scaling before that. For remarks and ``mean_square`` see
-    `p4sgd.host.training.prepared.Prepared`.
+    whitened features it is the scaling before that.
     """
 
     source: SourceFacts
@@ -89,23 +88,15 @@ class Manifest:
 
     @property
     def stored(self) -> int:
-        """Number of stored planes."""
         return TrainingOptions(**self.options).stored
 
-    @property
-    def unit(self) -> int:
-        """Features of a unit."""
-        return TrainingOptions(**self.options).unit_of(self.space.count)
-
     def to_json(self) -> dict[str, Any]:
-        """As plain data, which preserves floats exactly."""
         own = {"space": space_to_json(self.space), "labels": self.labels.to_json()}
         head = {"schema": _KIND.kind, "version": _KIND.version, "p4sgd": importlib.metadata.version("p4sgd")}
         plain: dict[str, Any] = msgspec.to_builtins({**head, **vars(self), **own})
         return plain
 
     def save(self, folder: Path) -> None:
-        """Write the manifest."""
         _KIND.save_text(folder / MANIFEST, self.to_json())
 
 
@@ -137,43 +128,36 @@ def hash_files(
     folder: Path, names: Iterable[str], on_progress: OnProgress, step: Step = Step.CHECK
 ) -> dict[str, FileFacts]:
     """Size and checksum of files; `UserError` if one cannot be read."""
-    sizes = {name: _size(folder / name) for name in names}
-    done, facts = 0, {}
-    for name, size in sizes.items():
-        digest = hashlib.sha256()
-        for data in _read(folder / name):
-            digest.update(data)
-            done += len(data)
-            on_progress(step, done, sum(sizes.values()))
-        facts[name] = FileFacts(size, digest.hexdigest())
+    facts, done = {}, 0
+    with _reading(folder):
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        for name, size in sizes.items():
+            digest = hashlib.sha256()
+            with open(folder / name, "rb") as file:
+                while data := file.read(_BLOCK_BYTES):
+                    digest.update(data)
+                    done += len(data)
+                    on_progress(step, done, sum(sizes.values()))
+            facts[name] = FileFacts(size, digest.hexdigest())
     return facts
 
 
 def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnProgress) -> None:
     """Compare files with their recorded size and checksum; `UserError` if one is missing or damaged."""
     for name, facts in files.items():
-        if _size(folder / name) != facts.bytes:
+        with _reading(folder):
+            size = (folder / name).stat().st_size
+        if size != facts.bytes:
             raise UserError(f"{folder / name}: does not have its {facts.bytes:,} bytes: prepare the data again")
     for name, facts in hash_files(folder, files, on_progress).items():
         if facts != files[name]:
             raise UserError(f"{folder / name}: is damaged: prepare the data again")
 
 
-def _size(path: Path) -> int:
-    with _reading(path):
-        return path.stat().st_size
-
-
-def _read(path: Path) -> Iterator[bytes]:
-    with _reading(path), open(path, "rb") as file:
-        while data := file.read(_BLOCK_BYTES):
-            yield data
-
-
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         remedy = "prepare the data again with p4sgd data prepare"
-        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
+        raise UserError(f"{error.filename or folder}: cannot read: {error.strerror}: {remedy}") from error

@@ -10,8 +10,8 @@ from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
 from p4sgd.host.data.sample_weights import importances, relative
 from p4sgd.host.errors import UserError, listed, option
-from p4sgd.host.losses.loss import FloatArray, Loss
-from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
+from p4sgd.host.losses.loss import FloatArray
+from p4sgd.hw.spec.fixed import IMPORTANCE
 
 BALANCED = "balanced"
 """Weights of classes with which both count the same in total."""
@@ -116,23 +116,6 @@ def weigh(
         relative(factor if weights is None else weights * factor, part.name)
         for weights, factor, part in zip(own, factors, parts, strict=True)
     ]
-
-
-def hardware_labels(
-    loss: Loss, coding: LabelCoding, labels: FloatArray, weights: FloatArray | None, name: str
-) -> tuple[IntArray, IntArray | None]:
-    """`LABEL` integers of labels from `LabelCoding.labels_of`, and `IMPORTANCE` integers by which residuals are
-    multiplied: weights from `weigh` times those of the loss, ``None`` if all are equal. Both are int64 (samples,), of a
-    single row of the model.
-    """
-    integers = coding.integers(labels, loss)
-    if loss.weighs:
-        own = loss.importance(coding.real(labels))
-        weights = relative(own if weights is None else own * weights, name)
-    rounded = importances(weights)
-    if rounded is not None:  # no label of a sample that does not count should saturate its residual
-        integers = np.where(rounded > 0, integers, 0)
-    return integers, rounded
 
 
 def rounding_remark(weights: FloatArray | None) -> str | None:

@@ -23,7 +23,7 @@ from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image
-from p4sgd.host.image.entries import directories_of, lists_of
+from p4sgd.host.image.contents import directories_of, lists_of
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
@@ -230,7 +230,7 @@ class EpochMetrics:
         """The model of these weights, measured by its activations on what training reads, and on held-out samples."""
         prepared = self._prepared
         intercept = correction = self._correction(z)
-        if prepared.means is not None:  # what rounding to the planes that are read adds on average
+        if prepared.sums is not None:  # what rounding to the planes that are read adds on average
             products = prepared.means()
             products *= weights  # integers, scaled after the sum: there may be millions
             intercept += float(z.mean()) - float(WEIGHT.to_real(products.sum()))

@@ -6,7 +6,7 @@ activations. Values are computed one by one and integers added, so every divisio
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.run import FeatureFormat
 
 _BLOCK_VALUES = 1 << 18
 """Number of values that are scaled at once."""
@@ -68,8 +69,22 @@ def _bias_value(stored: int, signed: bool) -> float:
 def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray:
     """Squared norms of scaled samples, with values beyond the range clamped as in training: float64 (samples,)."""
     squares = np.empty(features.shape[0])
-    for part, scaled in _scaled(features, scaling):
-        squares[part] = np.einsum("ij,ij->i", scaled, scaled)
+    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
+        for rows, scaled in _scaled(features, scaling):
+            squares[rows] = np.einsum("ij,ij->i", scaled, scaled)
+        return squares
+    # One array for all blocks, because a single sample may have millions of features.
+    step = max(1, _BLOCK_VALUES // features.shape[1])
+    dense = np.empty((min(step, features.shape[0]), features.shape[1]))
+    dense[:] = _clamp(scaling, scaling.zero.copy())
+    for first in range(0, features.shape[0], step):
+        part = features[first : first + step]
+        stored = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
+        zeros = dense[stored]
+        dense[stored] = _clamp(scaling, scaling.apply_stored(part))
+        scaled = dense[: part.shape[0]]
+        squares[first : first + step] = np.einsum("ij,ij->i", scaled, scaled)
+        dense[stored] = zeros
     return squares
 
 
@@ -80,37 +95,30 @@ def feature_sums(features: Features, scaling: Scaling | Whitening) -> IntArray:
         clamped *= 2.0**_SUM_FRACTION
         return np.rint(clamped, out=clamped).astype(np.int64)
 
-    samples, count = features.shape
-    sums = np.zeros(count, np.int64)
+    sums = np.zeros(features.shape[1], np.int64)
     if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
         for _, scaled in _scaled(features, scaling):
             sums += integers(scaled).sum(axis=0)
         return sums
     zero = integers(_clamp(scaling, scaling.zero.copy()))
-    step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
-    for first in range(0, samples, step):
-        part = features[first : first + step]
-        np.add.at(sums, part.indices, integers(_clamp(scaling, scaling.apply_stored(part))) - zero[part.indices])
-    sums += samples * zero
+    for _, part, values in _stored(features, scaling):
+        np.add.at(sums, part.indices, integers(values) - zero[part.indices])
+    sums += features.shape[0] * zero
     return sums
 
 
 def clamped_activations(features: Features, scaling: Scaling | Whitening, weights: FloatArray) -> FloatArray:
     """The dot product of every raw sample's scaled features, clamped as in training but not rounded, with the weights:
     float64 (samples,)."""
-    samples = features.shape[0]
-    z = np.empty(samples)
+    z = np.empty(features.shape[0])
     if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
         for rows, scaled in _scaled(features, scaling):
             z[rows] = np.einsum("ij,j->i", scaled, weights)
         return z
     zero = scaling.zero
-    step = max(1, _BLOCK_STORED * samples // max(1, features.nnz))
-    for first in range(0, samples, step):
-        part = features[first : first + step]
-        values = _clamp(scaling, scaling.apply_stored(part)) - _clamp(scaling, zero[part.indices])
-        clamped = type(part)((values, part.indices, part.indptr), shape=part.shape)
-        z[first : first + step] = np.asarray(clamped @ weights)
+    for rows, part, values in _stored(features, scaling):
+        values -= _clamp(scaling, zero[part.indices])
+        z[rows] = np.asarray(type(part)((values, part.indices, part.indptr), shape=part.shape) @ weights)
     if zero.any():
         z += float((_clamp(scaling, zero.copy()) * weights).sum())
     return z
@@ -122,36 +130,31 @@ def _clamp(scaling: Scaling | Whitening, values: FloatArray) -> FloatArray:
 
 
 def _scaled(features: Features, scaling: Scaling | Whitening) -> Iterator[tuple[slice, FloatArray]]:
-    """Scaled and clamped samples, (samples, features), block by block; of sparse ones only stored values are scaled."""
-    samples, count = features.shape
-    step = max(1, _BLOCK_VALUES // count)
-    if isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-        for first in range(0, samples, step):  # the order of a sum depends on that of the values in memory
-            scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))
-            yield slice(first, first + step), _clamp(scaling, scaled)
-        return
-    # One array for all, because a single sample may have millions of features.
-    dense = np.empty((min(step, samples), count))
-    dense[:] = scaling.zero
-    _clamp(scaling, dense)
-    for first in range(0, samples, step):
+    """Scaled and clamped samples, (samples, features), block by block."""
+    step = max(1, _BLOCK_VALUES // features.shape[1])
+    for first in range(0, features.shape[0], step):  # the order of a sum depends on that of the values in memory
+        scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))
+        yield slice(first, first + step), _clamp(scaling, scaled)
+
+
+def _stored(features: Any, scaling: Scaling) -> Iterator[tuple[slice, Any, FloatArray]]:
+    """Samples of a `csr_array`, block by block, and their stored values, scaled and clamped."""
+    step = max(1, _BLOCK_STORED * features.shape[0] // max(1, features.nnz))
+    for first in range(0, features.shape[0], step):
         part = features[first : first + step]
-        stored = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
-        zeros = dense[stored]
-        dense[stored] = _clamp(scaling, scaling.apply_stored(part))
-        yield slice(first, first + step), dense[: part.shape[0]]
-        dense[stored] = zeros
+        yield slice(first, first + step), part, _clamp(scaling, scaling.apply_stored(part))
 
 
 def hardware_means(
-    sums: Callable[[slice], IntArray], samples: int, scaling: Scaling | Whitening, options: TrainingOptions
+    sums: Callable[[slice], IntArray], samples: int, form: FeatureFormat, count: int, total: int
 ) -> FloatArray:
-    """``means`` of `Prepared`, from the `feature_sums` of all samples, which are asked for block by block."""
-    means = np.full(scaling.scale.size + options.bias, _bias_value(options.stored, scaling.signed))
-    features = means[: scaling.scale.size]
-    for block in column_blocks(features.size):
+    """Mean over the samples of what the hardware reads: float64 (total,), of so many features and maybe the bias, from
+    the `feature_sums` of all samples, which are asked for block by block."""
+    means = np.full(total, _bias_value(form.stored, form.signed))
+    features = means[:count]
+    for block in column_blocks(count):
         np.divide(sums(block), samples * 2.0**_SUM_FRACTION, out=features[block])
-    features *= full_value(options.stored, scaling.signed)
+    features *= full_value(form.stored, form.signed)
     return means
 
 

@@ -8,12 +8,12 @@ A data set in memory is one block of samples. `p4sgd.host.streaming` prepares on
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
 from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
@@ -23,24 +23,22 @@ from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quan
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError, option
-from p4sgd.host.image import Image, Shard, prepare_images
-from p4sgd.host.image.packing import count_values
+from p4sgd.host.image import Shard, prepare_images
+from p4sgd.host.image.contents import Values
+from p4sgd.host.image.packing import count_values, quantized_values
 from p4sgd.host.losses import Task, get_loss
-from p4sgd.host.precondition import Moments, StageTimes, Whitening, whiten
-from p4sgd.host.training.class_weights import check_class_weight, hardware_labels, own_weights, weigh
-from p4sgd.host.training.dealing.columns import Dealt, deal_columns, sample_values
-from p4sgd.host.training.hardware_features import (
-    feature_sums,
-    hardware_means,
-    hardware_values,
-    mean_square,
-    square_norms,
-)
+from p4sgd.host.precondition import Moments, Whitening
+from p4sgd.host.training.class_weights import check_class_weight, own_weights, weigh
+from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData, Targets
 from p4sgd.host.training.start import Start
-from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
+from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import FeatureFormat
+
+if TYPE_CHECKING:
+    from p4sgd.host.precondition.stage import StageTimes
 
 _SAMPLED_VALUES = 1 << 22
 """Number of values, of the first samples in random order, from which the mean norm of a sample is computed."""
@@ -94,9 +92,7 @@ def prepare(
 
     In every epoch the hardware takes mini-batches in the order of the samples, and a file may be sorted by label.
     Therefore samples are always shuffled once, with the options' seed. ``test`` tells that models will be measured on
-    other samples.
-
-    Raises `UserError` if data and options do not fit together.
+    other samples. Raises `UserError` if data and options do not fit together.
     """
     if data.table is not None and any(column.values is not None for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
@@ -105,45 +101,37 @@ def prepare(
     coding = broadcast(data.communicator, coding)
     validation = data.take(held_out, f"held-out samples of {data.name}") if held_out.size else None
     data = data.reordered(rest) if validation is None else data.take(rest)
-    parts = [data] if validation is None else [data, validation]
-    targets = Targets(coding, coding.labels_of(data), *_weights_of(parts, coding, options, 0))
+    weights_of = partial(_weights_of, [data] if validation is None else [data, validation], coding, options)
+    own = weights_of if own_weights(coding, options.class_weight) else None
+    targets = Targets(coding, coding.labels_of(data), *weights_of(0), own)
     times = None
     if start.scaling is None:
         # No name keeps the ranges of millions of columns while these are packed.
         scaling, times = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), options)
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
-    measured = not (options.bias and start.refit) or validation is not None or test
-    packed = pack_rows(data, scaling, targets, options, placement, sums=measured)
-    squares, heat = packed.squares, scaling.heat if isinstance(scaling, Scaling) else None
-
-    def weigh_row(row: int) -> tuple[FloatArray | None, FloatArray | None, float]:
-        own, others = _weights_of(parts, coding, options, row)
-        return own, others, mean_square(squares, bias=options.bias, weights=own)
-
-    if own_weights(coding, options.class_weight):
-        targets = dataclasses.replace(targets, weigh_row=weigh_row)
-    means = None
-    if packed.sums is not None:
-        means = partial(hardware_means, packed.sums.__getitem__, data.samples, scaling, options)
-    return Prepared(
-        name=data.name,
-        space=data.space,
+    return prepare_rows(
+        data,
+        data.space,
+        scaling,
+        targets,
+        options,
+        placement,
+        sums=not (options.bias and start.refit) or validation is not None or test,
         train=data,
         validation=validation,
-        targets=targets,
-        features=FeatureFormat(options.stored, options.precision, scaling.signed),
-        scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
-        map=hardware_values(scaling, options),
-        images=packed.images,
-        dealt=packed.dealt,
-        mean_square=packed.mean_square,
-        means=means,
         remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
-        communicator=data.communicator,
-        heat=None if heat is None else Heat(int(heat.sum()), partial(count_values, data)),
         whitening_times=times,
     )
+
+
+def _weights_of(
+    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Weights of training and held-out samples for a row."""
+    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
+    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
+    return weights, held_out[0] if held_out else None
 
 
 # -- the steps, for samples in memory or not ---------------------------------------------------------------------------
@@ -171,18 +159,9 @@ def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
     return split(data.labels, options.validation_fraction, seed=options.seed, stratified=stratified, name=data.name)
 
 
-def _weights_of(
-    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
-) -> tuple[FloatArray | None, FloatArray | None]:
-    """Weights of training and held-out samples for a row."""
-    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
-    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
-    return weights, held_out[0] if held_out else None
-
-
 def fit_scaling(
     rows: TrainingRows, extremes: Extremes, options: TrainingOptions
-) -> tuple[Scaling | Whitening, StageTimes | None]:
+) -> "tuple[Scaling | Whitening, StageTimes | None]":
     """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
     `UserError` if the data are sparse and would have to be centred."""
     whitened = options.precondition != "none"
@@ -200,6 +179,8 @@ def fit_scaling(
     if scaling.kind not in CENTRED:
         raise whitening_error(rows.name)
     if isinstance(rows, Dataset) and rows.communicator.size > 1:
+        from p4sgd.host.precondition.stage import whiten
+
         return whiten(rows, scaling, options.damping, options.stored)
     moments = Moments.empty(rows.feature_count)
     for _ in map(partial(moments.add, scaling=scaling), rows.feature_blocks()):
@@ -207,33 +188,25 @@ def fit_scaling(
     return Whitening.fit(moments, scaling, options.damping, options.stored), None
 
 
-class PackedRows(NamedTuple):
-    """Images of a training set, the `square_norms` of its first samples, and the `feature_sums` of all, if wanted."""
-
-    images: list[Image]
-    dealt: Dealt
-    squares: FloatArray
-    mean_square: float
-    sums: IntArray | None
-
-
-def pack_rows(
+def prepare_rows(
     rows: TrainingRows,
+    space: FeatureSpace,
     scaling: Scaling | Whitening,
     targets: Targets,
     options: TrainingOptions,
     placement: Placement,
     *,
     sums: bool = True,
-) -> PackedRows:
-    """Deal the columns to the workers, and scale, quantise and pack the samples."""
-    values = sample_values(rows, scaling, options)
+    **more: Any,
+) -> Prepared:
+    """Deal the columns to the workers, and scale, quantise and pack the samples; ``more`` are fields of `Prepared`."""
+    values = partial(first_values, rows, scaling, options)
     dealt = deal_columns(
         placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
     )
     first = slice(max(1, min(rows.samples, _SAMPLED_VALUES // rows.feature_count)))
     squares = rows.gather(square_norms(rows.local_features(first), scaling), first)  # before images take memory
-    integers, importances = broadcast(rows.communicator, code_labels(targets, options, rows.name))
+    integers, importances = broadcast(rows.communicator, targets.of_row(0).integers(options, rows.name))
     total = np.zeros(rows.feature_count if sums else 0, np.int64)
 
     def parts() -> Iterable[Dataset]:
@@ -256,14 +229,35 @@ def pack_rows(
         importances=importances,
         parts=parts,
     )
-    square = mean_square(squares, bias=options.bias, weights=targets.weights)
-    return PackedRows(images, dealt, squares, square, rows.communicator.all_sum(total) if sums else None)
+    total = rows.communicator.all_sum(total) if sums else total
+    heat = None
+    if isinstance(scaling, Scaling) and scaling.heat is not None:
+        heat, scaling = Heat(int(scaling.heat.sum()), partial(count_values, rows)), scaling.without_heat()
+    return Prepared(
+        name=rows.name,
+        space=space,
+        targets=targets,
+        features=FeatureFormat(options.stored, options.precision, scaling.signed),
+        scaling=scaling,
+        map=hardware_values(scaling, options),
+        images=images,
+        dealt=dealt,
+        mean_square=mean_square(squares, bias=options.bias, weights=targets.weights),
+        squares=squares,
+        sums=total.__getitem__ if sums else None,
+        communicator=rows.communicator,
+        heat=heat,
+        **more,
+    )
 
 
-def code_labels(targets: Targets, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
-    """`hardware_labels` of the first row of the model."""
-    coding, labels = targets.coding.rows[0], targets.coding.of_row(targets.labels, 0)
-    return hardware_labels(options.loss_for(coding.scale, name), coding, labels, targets.weights, name)
+def first_values(rows: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions, count: int) -> Values:
+    """What is not 0 in the first training samples, of all ranks, in the order of training; of whitened ones all is."""
+    which = slice(0, count)
+    assert isinstance(scaling, Scaling)
+    own = quantized_values(rows.local_features(which), scaling, options.stored, bias=options.bias)
+    own = dataclasses.replace(own, rows=rows.places(which)[own.rows])
+    return Values.join(rows.communicator.all_gather(own))
 
 
 def whitening_error(name: str) -> UserError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,22 +11,25 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
+from p4sgd.host.data.sample_weights import importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
 from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss
-from p4sgd.host.precondition import StageTimes, Whitening, fold_weights
-from p4sgd.host.training.class_weights import hardware_labels
-from p4sgd.host.training.dealing.columns import Dealt
-from p4sgd.host.training.hardware_features import HardwareMap
+from p4sgd.host.precondition import Whitening, fold_weights
+from p4sgd.host.training.dealing import Dealt
+from p4sgd.host.training.hardware_features import HardwareMap, hardware_means, mean_square
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, WeightArray
+from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+if TYPE_CHECKING:
+    from p4sgd.host.precondition.stage import StageTimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +56,33 @@ class Targets:
         Weights of training and held-out samples, those of a class included, relative to the largest: float64; ``None``
         if all weigh the same.
     weigh_row
-        If they weigh something else for each row of the model: both for a row, and `Prepared.mean_square` with these.
+        If they weigh something else for each row of the model: both for a row.
     """
 
     coding: LabelCoding | TargetCoding
     labels: FloatArray
     weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
-    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None, float]] | None = None
+    weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None]] | None = None
+
+    def of_row(self, row: int) -> "Targets":
+        """Those of one row of the model."""
+        weights = (self.weights, self.validation_weights) if self.weigh_row is None else self.weigh_row(row)
+        return Targets(self.coding.rows[row], self.coding.of_row(self.labels, row), *weights)
+
+    def integers(self, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
+        """Of a single row, `LABEL` integers, and `IMPORTANCE` integers by which residuals are multiplied: the weights
+        times those of the loss, ``None`` if all are equal. Both are int64 (samples,)."""
+        (coding,), weights = self.coding.rows, self.weights
+        loss = options.loss_for(coding.scale, name)
+        labels = coding.integers(self.labels, loss)
+        if loss.weighs:
+            own = loss.importance(coding.real(self.labels))
+            weights = relative(own if weights is None else own * weights, name)
+        rounded = importances(weights)
+        if rounded is not None:  # no label of a sample that does not count should saturate its residual
+            labels = np.where(rounded > 0, labels, 0)
+        return labels, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +94,9 @@ class Heat:
     count: Callable[[], HeatArray]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A training set, ready for the workers.
+    """A training set, ready for the workers, in memory or in a folder.
 
     Parameters
     ----------
@@ -90,11 +112,12 @@ class Prepared:
         The images of this process's workers, with the labels of the first row of the model.
     dealt
         The units of all workers, and how that was chosen.
-    mean_square
-        Mean squared norm of a sample's scaled features, bias included.
-    means
-        Returns the mean over the samples of what the hardware reads, without rounding, as ``map.offset``: float64;
-        ``None`` if ``train`` is there, the intercept is fitted to it, and no other samples are measured.
+    mean_square, squares
+        Mean squared norm of a sample's scaled features, bias included, and `square_norms` of the first samples, if
+        samples weigh something else for each row.
+    sums
+        Gives `feature_sums` of the training samples, of some columns; ``None`` if ``train`` is there, the intercept is
+        fitted to it, and no other samples are measured.
     heat
         If the data are sparse.
     whitening_times
@@ -103,8 +126,8 @@ class Prepared:
 
     name: str
     space: FeatureSpace
-    train: Dataset | None
-    validation: Dataset | None
+    train: Dataset | None = None
+    validation: Dataset | None = None
     targets: Targets
     features: FeatureFormat
     scaling: Scaling | Whitening
@@ -112,25 +135,23 @@ class Prepared:
     images: Sequence[Image]
     dealt: Dealt
     mean_square: float
-    means: Callable[[], FloatArray] | None = None
+    squares: FloatArray | None = None
+    sums: Callable[[slice], IntArray] | None = None
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
     heat: Heat | None = None
-    whitening_times: StageTimes | None = None
+    whitening_times: "StageTimes | None" = None
 
     @property
     def samples(self) -> int:
-        """Number of training samples."""
         return len(self.targets.labels)
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """The units of all workers."""
         return self.dealt.shards
 
     @property
     def unit(self) -> int:
-        """Features of a unit."""
         return self.shards[0].unit
 
     @property
@@ -219,19 +240,21 @@ class Prepared:
 
     def row(self, row: int, options: TrainingOptions) -> "Prepared":
         """For one row of the model: with its labels alone, also in the images, for a run of these options."""
-        targets, square = self.targets, self.mean_square
-        if len(targets.coding.rows) == 1:
+        if len(self.targets.coding.rows) == 1:
             return self
-        coding, labels = targets.coding.rows[row], targets.coding.of_row(targets.labels, row)
-        weights, held_out = targets.weights, targets.validation_weights
-        if targets.weigh_row is not None:
-            weights, held_out, square = targets.weigh_row(row)
-        loss, samples = options.loss_for(coding.scale, self.name), self.images[0].layout.samples
-        integers, rounded = broadcast(self.communicator, hardware_labels(loss, coding, labels, weights, self.name))
+        targets, samples, square = self.targets.of_row(row), self.images[0].layout.samples, self.mean_square
+        if self.squares is not None and self.targets.weigh_row is not None:
+            square = mean_square(self.squares, bias=options.bias, weights=targets.weights)
+        integers, rounded = broadcast(self.communicator, targets.integers(options, self.name))
         padded = pad_samples(integers, samples)
-        importances = None if rounded is None else pad_samples(rounded, samples)
-        images = [replace(image, labels=padded, importances=importances) for image in self.images]
-        return replace(self, targets=Targets(coding, labels, weights, held_out), images=images, mean_square=square)
+        weights = None if rounded is None else pad_samples(rounded, samples)
+        images = [replace(image, labels=padded, importances=weights) for image in self.images]
+        return replace(self, targets=targets, images=images, mean_square=square)
+
+    def means(self) -> FloatArray:
+        """Mean over the samples of what the hardware reads, without rounding, as ``map.offset``; if there are sums."""
+        assert self.sums is not None
+        return hardware_means(self.sums, self.samples, self.features, self.space.count, self.shards[0].total)
 
     def fold(self, weights: WeightArray, loss: Loss) -> Model:
         """The model on raw features for `WEIGHT` integers of the hardware, int32 (features,) or (features + 1,)."""
@@ -259,31 +282,26 @@ class Prepared:
 
 
 class PreparedData(Protocol):
-    """A training set that was prepared in advance, such as a folder of `p4sgd.host.streaming`."""
+    """A training set that was prepared in advance, such as a folder of `p4sgd.host.streaming`. Its ``samples`` are
+    those that are not held out; ``identity`` is for checkpoints."""
 
     @property
-    def name(self) -> str:
-        """Its name, for messages."""
+    def name(self) -> str: ...
 
     @property
-    def samples(self) -> int:
-        """Number of samples, without those held out."""
+    def samples(self) -> int: ...
 
     @property
-    def space(self) -> FeatureSpace:
-        """Its features."""
+    def space(self) -> FeatureSpace: ...
 
     @property
-    def identity(self) -> DataIdentity:
-        """Its identity, for checkpoints."""
+    def identity(self) -> DataIdentity: ...
 
     @property
-    def weighted(self) -> bool:
-        """Whether its samples have weights."""
+    def weighted(self) -> bool: ...
 
     @property
-    def communicator(self) -> Communicator:
-        """The processes that train together."""
+    def communicator(self) -> Communicator: ...
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples; `UserError` if it was

@@ -18,7 +18,6 @@ from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Image
-from p4sgd.host.image.repartition import first_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept
@@ -73,6 +72,8 @@ def search_rate(
     """
     if sample_ranks is None:
         return best_rate(*try_rates(prepared, options, loss), loss.task, constant_loss)
+    from p4sgd.host.image.repartition import first_samples
+
     batch, _, mini_batches = _trial_size(prepared, options)
     needed = min(batch * mini_batches + _SCORED, prepared.samples)
     image, found = first_samples(prepared.images[0], needed, sample_ranks), list[float]()

@@ -14,11 +14,10 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file
-from p4sgd.host.image.repartition import first_values, repartition_images
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
-from p4sgd.host.training.dealing.columns import choose_hot, deal_columns
-from p4sgd.host.training.dealing.shares import deal_to_device, deal_units
+from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.units import deal_to_device, deal_units
 from p4sgd.host.training.events import Events, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
@@ -60,7 +59,7 @@ class Workers:
         """Deal the features to the workers that are there.
 
         Returns the workers with their units, and remarks, with whether they warn that workers are missing. Raises
-        `UserError` as `p4sgd.host.training.dealing.shares.deal_units`, and `P4sgdError` if there are more workers than
+        `UserError` as `p4sgd.host.training.dealing.units.deal_units`, and `P4sgdError` if there are more workers than
         the options say, or if the device fails.
         """
         device, options, warnings = self.device, self.options, list[str]()
@@ -90,6 +89,8 @@ class Workers:
         ranks = self.sample_ranks
         if ranks is None or self._session is not None:
             return
+        from p4sgd.host.training.dealing.columns import choose_hot
+
         # Dense data have no heat: every sample may have every feature.
         heat = prepared.heat.count() if prepared.heat else np.full(prepared.space.count, prepared.samples)
         total, network = prepared.shards[0].total, ranks.packets
@@ -188,6 +189,8 @@ class Workers:
 
     def _deal_anew(self, remark: str, *, warns: bool) -> None:
         """Deal all features to the workers that the device has now, from the images there are, and say so."""
+        from p4sgd.host.image.repartition import first_values, repartition_images
+
         prepared, fitted = self.prepared, self.prepared.scaling
         shards, measured = deal_to_device(
             self.device, prepared.space.count, prepared.samples, self.options, self._owners

@@ -47,7 +47,7 @@ from p4sgd.host.data.order import shuffle
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared

@@ -24,7 +24,7 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.metrics import score
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 

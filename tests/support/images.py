@@ -7,7 +7,7 @@ import scipy.sparse
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.image import prepare_images
-from p4sgd.host.training.dealing.partition import partition
+from p4sgd.host.training.dealing.units import partition
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.host.training.rate import choose_penalties, choose_rate

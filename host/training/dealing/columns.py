@@ -10,23 +10,23 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.dataset import TrainingRows
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.image import ColumnArray
-from p4sgd.host.image.packing import quantized_values, zeros_error
+from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
+from p4sgd.host.training.dealing import Dealt
 from p4sgd.host.training.dealing.costs import ENTRY_NS, HOT_NS, KEY_NS, PACKETS_NS, ListedLines, all_lines_ns
-from p4sgd.host.training.dealing.partition import take_turns, units_held
+from p4sgd.host.training.dealing.units import take_turns, units_held
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
@@ -108,59 +108,28 @@ class Split:
         return text + (f", but {' and '.join(faster)}" if faster else "")
 
 
-class Dealt(NamedTuple):
-    """The workers with their columns; the split, if there are dense and sparse workers; and a remark."""
-
-    shards: list[Shard]
-    split: Split | None
-    remark: str | None = None
-
-
-def deal_columns(
+def deal_by_heat(
     shards: Sequence[Shard],
-    scaling: Scaling | Whitening,
+    heat: HeatArray | None,
     options: TrainingOptions,
-    *,
     samples: int,
-    values: Callable[[int], Values],
-    network: bool = False,
-    may_read_zeros: bool = False,
+    values: Callable[[int], Values] | None,
+    *,
+    network: bool,
 ) -> Dealt:
-    """Deal sparse columns by heat, for boards that read all lines or that pass over zeros, whichever is faster.
-
-    Parameters
-    ----------
-    shards
-        The workers, with units by their shares.
-    values
-        Gives what is not 0 in the first of the samples, which are in random order, for a number of them: whole
-        micro-batches, as images have them, or all samples.
-    network
-        Whether sparse workers are processes that exchange packets, which takes them time.
-    may_read_zeros
-        Whether workers that cannot skip zeros read them where ``skip_zeros`` is ``always``, instead of being refused.
-
-    Raises
-    ------
-    UserError
-        If the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
-    """
-    skip, problem = options.skip_zeros, skipping_problem(shards, scaling, options)
-    if problem is not None and skip == "always" and not may_read_zeros:
-        raise problem
-    heat = scaling.heat if isinstance(scaling, Scaling) else None
-    if problem is not None or (heat is None and skip == "auto"):
-        skip, options = "never", dataclasses.replace(options, skip_zeros="never")
-    if heat is None and skip == "never":
-        return Dealt(list(shards), None)
-    dealer = _Dealer(shards, heat, samples, options, PACKETS_NS if network else 0.0)
+    """`p4sgd.host.training.dealing.deal_columns` where there is something to choose; without ``values`` zeros cannot be
+    skipped."""
+    if values is None and heat is None:
+        return Dealt(list(shards))
+    skip = "never" if values is None else options.skip_zeros
+    dealer = _Dealer(shards, heat, samples, dataclasses.replace(options, skip_zeros=skip), PACKETS_NS * network)
     before, before_ns = dealer.deal()
-    if skip == "never":
+    if values is None or skip == "never":
         return before
-    total, unit = shards[0].total, shards[0].unit
+    total = shards[0].total
     width = total if heat is None else int(heat.sum()) // samples + 1
     sampled = min(samples, SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
-    dealer.lines = ListedLines(values(sampled), dealer.order, unit, total, options)
+    dealer.lines = ListedLines(values(sampled), dealer.order, shards[0].unit, total, options)
     after, after_ns = dealer.deal()
     if after_ns > _ENOUGH * before_ns and skip != "always":
         return before
@@ -360,21 +329,6 @@ def choose_hot(
         f"{min(hot, total):,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs "
         f"{cold:,.0f} in a mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
     )
-
-
-def sample_values(
-    data: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions
-) -> Callable[[int], Values]:
-    """What is not 0 in the first training samples, for `deal_columns`, from all samples in the order of training."""
-
-    def values(count: int) -> Values:
-        which = slice(0, count)
-        assert isinstance(scaling, Scaling)  # see `skipping_problem`
-        own = quantized_values(data.local_features(which), scaling, options.stored, bias=options.bias)
-        own = dataclasses.replace(own, rows=data.places(which)[own.rows])
-        return Values.join(data.communicator.all_gather(own))
-
-    return values
 
 
 def skipping_problem(

@@ -19,7 +19,7 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.dealing.partition import partition
+from p4sgd.host.training.dealing.units import partition
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers

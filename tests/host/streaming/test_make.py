@@ -30,7 +30,7 @@ from p4sgd.host.streaming import Step, make
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.preparation import encode_table, prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
@@ -84,7 +84,7 @@ def check_is_what_is_prepared_in_memory(path, options, config, rows):
         (loaded.targets.validation_weights, expected.targets.validation_weights),
     ):
         assert found is wanted is None or found.tobytes() == wanted.tobytes()
-    if expected.means is not None:
+    if expected.sums is not None:
         assert loaded.means().tobytes() == expected.means().tobytes()
     assert (manifest.source.samples, manifest.sparse) == (data.samples, data.sparse)
     assert (loaded.validation is None) == (options.validation_fraction == 0)

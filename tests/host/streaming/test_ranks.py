@@ -1,4 +1,4 @@
-"""A process, ranks and buckets come to the same: images, and what training on them gives."""
+"""Ranks that train on a folder, and norms of samples wherever these are."""
 
 import dataclasses
 import os
@@ -6,11 +6,11 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse
-from support.data_files import FORMATS, make_samples, use_small_blocks, write_data
+from support.data_files import make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
 from support.results import assert_same
 
-from p4sgd.host.data import Scaling, read_dataset, statistics
+from p4sgd.host.data import Scaling, read_dataset
 from p4sgd.host.data.read import open_source
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
@@ -19,10 +19,8 @@ from p4sgd.host.streaming import make
 from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.hardware_features import square_norms
-from p4sgd.host.training.preparation import prepare
-from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
@@ -34,40 +32,11 @@ OPTIONS = TrainingOptions(workers=3, precision=3, planes=5, batch=24, validation
 def small_blocks(monkeypatch):
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(make, "bucket_rows", lambda found, memory, **more: 16)
-    monkeypatch.setattr(statistics, "_QUANTILE_VALUES", 40 * 37)  # quantiles of 37 samples
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def deal_to(options, config=CONFIG):
     return deal_units(40, options, [config] * options.workers)
-
-
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [(name, {}) for name in FORMATS]
-    + [("data.npz", {"scaling": "robust"})]
-    + [(name, {"precondition": "block"}) for name in ("data.csv", "sparse.npz")],
-)
-def test_images_are_the_same_whichever_way_they_are_made(tmp_path, name, more):
-    path, options = write_data(tmp_path, name, *make_samples(7, 101, 40)), dataclasses.replace(OPTIONS, **more)
-    process, ranks, buckets = (tmp_path / each for each in ("process", "ranks", "buckets"))
-    process.mkdir()
-    ranks.mkdir()
-    one = prepare(read_dataset(path), options, Placement(deal_to(options), process))
-    several = run_ranks(
-        options.workers,
-        lambda own: prepare(read_dataset(path, communicator=own), options, Placement(deal_to(options), ranks)),
-    )
-    make_folder(open_source(path), options, CONFIG, buckets)
-    for worker in range(options.workers):
-        first, *others = (image_file(folder, worker).read_bytes() for folder in (process, ranks, buckets))
-        assert others == [first] * 2
-    for other in [*several, open_prepared(buckets).load(options, Placement(deal_to(options)))]:
-        assert (other.mean_square, other.scaling.kind) == (one.mean_square, one.scaling.kind)
-        assert (other.targets.coding, other.features) == (one.targets.coding, one.features)
-        assert other.targets.labels.tobytes() == one.targets.labels.tobytes()
-        for ours, theirs in zip(other.map, one.map, strict=True):
-            assert ours is theirs is None or ours.tobytes() == theirs.tobytes()
 
 
 @pytest.fixture

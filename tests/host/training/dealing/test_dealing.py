@@ -8,7 +8,7 @@ from p4sgd.host.devices.device import WorkerName, client_of
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.dealing.shares import deal_to_device
+from p4sgd.host.training.dealing.units import deal_to_device
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice

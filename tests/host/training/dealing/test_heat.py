@@ -15,9 +15,9 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.contents import Values
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.columns import deal_columns
+from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS
-from p4sgd.host.training.dealing.partition import partition, take_turns, units_held
+from p4sgd.host.training.dealing.units import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 from p4sgd.sim.emulator import EmulatedDevice

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.image import Shard
-from p4sgd.host.training.dealing.partition import partition
+from p4sgd.host.training.dealing.units import partition
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.run import UNITS, check_capacity
 

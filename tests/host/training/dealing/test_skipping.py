@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,11 +20,10 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.repartition import first_values
-from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.columns import deal_columns, sample_values
+from p4sgd.host.training import TrainingOptions, preparation, train
+from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.costs import ListedLines
-from p4sgd.host.training.dealing.partition import partition
-from p4sgd.host.training.dealing.shares import deal_units
+from p4sgd.host.training.dealing.units import deal_units, partition
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, chaining_cycles, round_trip_cycles
 
@@ -53,7 +53,7 @@ def skipping(data, configs, *, may_read_zeros=False, network=False, asked=None, 
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
     shards = deal_units(data.feature_count, chosen, configs)
-    values = sample_values(data, scaling, chosen)
+    values = partial(preparation.first_values, data, scaling, chosen)
 
     def note(count):
         asked.append(count)
@@ -138,7 +138,7 @@ def test_every_worker_has_units_of_all_heat(sizes, seed):
     data = sparse_data(samples=16, columns=total, seed=seed)
     options = TrainingOptions(batch=8, workers=len(sizes), bias=False, skip_zeros="always", scaling="maxabs")
     scaling = Scaling.fit(data.features, "maxabs", planes=8)
-    values = sample_values(data, scaling, options)
+    values = partial(preparation.first_values, data, scaling, options)
     found = deal_columns(shards, scaling, options, samples=16, values=values).shards
     assert [shard.units.size for shard in found] == sizes
     assert sorted(np.concatenate([shard.units for shard in found]).tolist()) == list(range(units[-1]))
@@ -265,7 +265,7 @@ def test_plans_of_data_and_of_their_images_see_the_same(kinds, skip_zeros, sampl
         there = values.of((values.rows < count) & (values.values != 0))
         return sorted(zip(there.rows.tolist(), there.columns.tolist(), there.values.tolist(), strict=True))
 
-    assert listed(first_values(images, count)) == listed(sample_values(data, scaling, options)(count)) != []
+    assert listed(first_values(images, count)) == listed(preparation.first_values(data, scaling, options, count)) != []
 
 
 def test_lines_of_zeros_need_no_room():
