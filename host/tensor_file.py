@@ -63,7 +63,6 @@ class FileKind:
             writer.finish(file)
 
     def load(self, path: Path) -> tuple[Arrays, dict[str, Any]]:
-        """Arrays and header of a file."""
         return self._decode(path, bytearray(self._read(path)))
 
     def map(self, path: Path, check: Callable[[str], bool]) -> tuple[Arrays, dict[str, Any], mmap.mmap]:
@@ -190,11 +189,9 @@ class TensorWriter:
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
         return self._data + self._end
 
     def append(self, file: BinaryIO, name: str, values: npt.NDArray[Any]) -> None:
-        """Write the next values of an array."""
         data = np.ascontiguousarray(values, self._types[name]).reshape(-1).view(np.uint8).data
         file.seek(self._data + self._begins[name] + self._written[name])
         file.write(data)

@@ -117,7 +117,6 @@ class MpiCommunicator:
         return self._failures.allgather(failure)
 
     def abort(self, status: int) -> NoReturn:
-        """End all ranks at once with an exit status."""
         time.sleep(_FORWARD_S)
         self._ranks.Abort(status)
         raise SystemExit(status)
@@ -143,5 +142,4 @@ class MpiCommunicator:
 
 
 def _starts(sizes: IntArray) -> IntArray:
-    """Offsets of contiguous blocks of these sizes."""
     return np.cumsum(sizes) - sizes

@@ -150,7 +150,6 @@ class MergedSums:
             yield piece
 
     def _make_plan(self) -> MessageTimes:
-        """Measure what has not been measured yet, and plan."""
         begin = time.perf_counter()
         count = self._micro_batches
         several = max(self._found)

@@ -20,7 +20,6 @@ class CostTable:
     seconds: Sequence[float]
 
     def __call__(self, size: int) -> float:
-        """Time for a size, at least 0."""
         if size <= self.sizes[0] or len(self.sizes) == 1:
             return self.seconds[0]
         left = min(bisect_right(self.sizes, size), len(self.sizes) - 1) - 1
@@ -71,7 +70,6 @@ class Passes:
 
     @cached_property
     def _sums(self) -> tuple[list[float], list[float], list[int]]:
-        """Times of forward passes, times of backward passes and sizes of the first k items."""
         return (
             list(accumulate(self.forward, initial=0.0)),
             list(accumulate(self.backward, initial=0.0)),
@@ -88,7 +86,6 @@ class Passes:
         return self._end(state)
 
     def _after(self, state: _State, first: int, length: int) -> _State:
-        """The state after one more message, of so many items from ``first`` on."""
         forward, backward, sizes = self._sums
         stop, messages = first + length, state.messages + 1
         channel = max(state.channel, forward[stop] + messages * self.start_s) + self.cost(sizes[stop] - sizes[first])

@@ -58,7 +58,6 @@ def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
 
 
 def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
-    """Transpose 64-bit words as 8×8 bits, in place."""
     swapped = np.empty_like(words)
     for shift, mask in TRANSPOSE:
         np.right_shift(words, shift, out=swapped)
@@ -81,7 +80,6 @@ class Values:
     values: npt.NDArray[np.uint8]  # 8-bit two's complement if signed
 
     def of(self, which: npt.NDArray[np.bool_]) -> "Values":
-        """Some of the values."""
         return Values(self.rows[which], self.columns[which], self.values[which])
 
     @classmethod
@@ -106,7 +104,6 @@ def features_of(keys: npt.NDArray[np.uint32], layout: ImageLayout) -> IntArray:
 
 
 def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
-    """A worker's `entry_words` of some samples, sorted; ``places`` from `entry_places`."""
     columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
     own = (columns >= 0) & (integers != 0)
     return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
@@ -124,7 +121,6 @@ def entries_of(image: Image, which: slice) -> EntryBlock:
 
 
 def lists_of(image: Image) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
-    """Starts, keys and values of a sparse image."""
     starts, keys, values, *_ = image.port_lines
     return starts.view("<i8"), keys.view("<u4"), values
 

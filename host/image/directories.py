@@ -103,7 +103,6 @@ def _pack(offsets: Any, keys: Any, values: Any, size: Any, starts: Any, scratch:
 def _list_chunk(
     engine: int, chunk: int, kept: int, size: Any, line: Any, directory: Any, listed: Any, words: Any
 ) -> Any:
-    """List a chunk of an engine's micro-batch, in a new directory where one begins; returns its first line."""
     _, _, _, chunks, stored, descriptors = size
     number = listed[engine] % descriptors
     if number == 0:
@@ -131,7 +130,6 @@ def _kept(ones: int, stored: int) -> int:
 
 @_compiled(nogil=True)
 def _describe(chunk: int, kept: int, stored: int, last: bool) -> Any:
-    """The word of a `p4sgd.hw.spec.image.Descriptor`."""
     top: Any = 0
     while kept >> top + 1:
         top += 1

@@ -92,7 +92,6 @@ def _shortened(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _memories(arrays: Arrays, config: WorkerConfig) -> tuple[npt.NDArray[np.uint8], ...]:
-    """``Image.port_lines``, from the arrays that `_append` has filled."""
     if not config.sparse:
         return tuple(arrays[f"lines{number}"] for number in range(config.labels_memory))
     lists = [arrays[name].view(np.uint8) for name in ("starts", "keys", "values")]
@@ -188,7 +187,6 @@ _Put: TypeAlias = Callable[[str, npt.NDArray[Any]], None]
 
 
 def _append(puts: Sequence[_Put], images: Sequence[Image], blocks: Blocks) -> None:
-    """Append the lines or entries of all blocks to the arrays of each image."""
     entries = [0] * len(images)
     for image, put in zip(images, puts, strict=True):
         if image.shard.config.sparse:
@@ -221,8 +219,6 @@ def _shapes(image: Image) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
 
 
 class _Room:
-    """Arrays in memory, which `_append` fills."""
-
     def __init__(self, image: Image) -> None:
         self._all = {name: np.empty(shape, kind) for name, (kind, shape) in _shapes(image).items()}
         self._done = dict.fromkeys(self._all, 0)
@@ -272,7 +268,6 @@ def _header(image: Image) -> dict[str, Any]:
 
 
 def _small_arrays(image: Image) -> Arrays:
-    """Arrays but for the lines."""
     placed, bias = image.shard.placed, np.zeros(int(image.has_bias))  # which is not scaled
     arrays: dict[str, npt.NDArray[Any] | None] = {
         "labels": image.labels,

@@ -104,12 +104,10 @@ class Image(WorkerImage):
 
     @property
     def exempt(self) -> tuple[int, int, int] | None:
-        """See `WorkerImage`: the weight of the bias."""
         return self.layout.place(self.layout.features - 1) if self.has_bias else None
 
     @property
     def has_bias(self) -> bool:
-        """Whether the bias is this worker's last feature."""
         return self.bias and (int(self.shard.units[-1]) + 1) * self.shard.unit >= self.shard.total
 
     @property

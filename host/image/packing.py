@@ -130,7 +130,6 @@ def count_values(data: TrainingRows) -> HeatArray:
 
 
 def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:
-    """How many entries the samples of this rank may have, the bias included."""
     features = data.features
     if isinstance(features, np.ndarray):
         counts = np.count_nonzero(features, axis=1)
@@ -238,7 +237,6 @@ class _PackedBlocks:
 
     @functools.cached_property
     def _blank(self) -> npt.NDArray[np.uint8]:
-        """A quantised sample without stored features: uint8 (features,)."""
         stored, scaling = self.images[0].layout.stored, self.scaling
         bias = [bias_integer(stored, scaling.signed) & 0xFF] * self.images[0].bias
         return np.append(_quantize(scaling.zero, stored, scaling), np.array(bias, np.uint8))
@@ -265,12 +263,10 @@ def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias:
 
 
 def _quantize(a: npt.NDArray[np.float64], stored: int, scaling: Scaling | Whitening) -> npt.NDArray[np.uint8]:
-    """Quantise to 8-bit two's complement, of which packing uses the low S bits."""
     return quantize(a, stored, scaling.signed).astype(np.uint8)
 
 
 def _quantize_stored(features: Any, scaling: Scaling, stored: int) -> npt.NDArray[np.uint8]:
-    """The stored values of a `csr_array`, quantised, in the order of its ``data``."""
     from p4sgd.host.data.kernels import quantize_stored
 
     return quantize_stored(features, scaling.offset, scaling.scale, stored, scaling.signed)

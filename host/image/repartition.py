@@ -151,7 +151,6 @@ def _most_values(image: Image, micro_batches: int | None = None) -> IntArray:
 
 
 def _values(image: Image, which: slice) -> Values:
-    """What is not 0 in some micro-batches of a worker."""
     if image.shard.lists_values:
         rows, columns, values = _rows_and_features(entries_of(image, which), image)
     else:
@@ -177,7 +176,6 @@ def _pack(
 
 
 def _rows_and_features(block: EntryBlock, image: Image) -> tuple[IntArray, IntArray, npt.NDArray[np.uint8]]:
-    """Sample, the worker's feature, and value of each entry."""
     rows = BANKS * np.repeat(np.arange(block.counts.size), block.counts) + block.keys % BANKS
     return rows, features_of(block.keys, image.layout), block.values
 
@@ -215,7 +213,6 @@ def first_samples(image: Image, samples: int, ranks: SampleRanks) -> Image | Non
 
 
 def _with_entries(image: Image, counts: IntArray, keys: npt.NDArray[np.uint32], values: npt.NDArray[np.uint8]) -> Image:
-    """A sparse image with other entries, so many of each micro-batch."""
     starts = np.append(0, np.cumsum(counts)).astype("<i8")
     return dataclasses.replace(
         image, port_lines=(starts.view(np.uint8), keys.view(np.uint8), values, *image.port_lines[3:])

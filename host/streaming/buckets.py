@@ -42,7 +42,6 @@ class Buckets:
         self._dtype = np.dtype(dtype)
 
     def add(self, features: Features, destinations: npt.NDArray[np.intp]) -> None:
-        """Append rows to the files of their buckets."""
         bucket_of = destinations // self.rows
         order = np.argsort(bucket_of, kind="stable")
         buckets, begins = np.unique(bucket_of[order], return_index=True)
@@ -87,9 +86,9 @@ class Buckets:
 
 @dataclass(frozen=True, eq=False)
 class SortedRows:
-    """The samples of some buckets in order, bucket by bucket: `p4sgd.host.data.dataset.TrainingRows`.
+    """The samples of some buckets in order, from bucket ``first`` on: `p4sgd.host.data.dataset.TrainingRows`.
 
-    ``first`` is the number of the first bucket; ``on_read`` is called with the number of samples read in a pass.
+    ``on_read`` is called with the number of samples read in a pass.
     """
 
     buckets: Buckets
@@ -102,21 +101,18 @@ class SortedRows:
     communicator: ClassVar[Communicator] = SINGLE_PROCESS
 
     def feature_blocks(self) -> Iterator[Features]:
-        """The features of the samples of each bucket."""
-        for place, begin in enumerate(range(0, self.samples, self.buckets.rows)):
+        for number, begin in enumerate(range(0, self.samples, self.buckets.rows)):
             count = min(self.buckets.rows, self.samples - begin)
-            yield self.buckets.load(self.first + place, count)
+            yield self.buckets.load(self.first + number, count)
             self.on_read(begin + count)
 
     def parts(self) -> Iterator[Dataset]:
-        """The samples of each bucket."""
         return map(self._as_dataset, self.feature_blocks())  # which keeps none while the next one is read
 
     def _as_dataset(self, features: Features) -> Dataset:
         return Dataset(features, np.zeros(features.shape[0]), self.name)
 
     def local_features(self, which: slice) -> Features:
-        """Features of the first samples."""
         parts: list[Features] = []
         for begin in range(0, which.stop, self.buckets.rows):
             count = min(self.buckets.rows, self.samples - begin)
@@ -124,11 +120,9 @@ class SortedRows:
         return join_rows(parts)
 
     def places(self, which: slice) -> npt.NDArray[np.intp]:
-        """All places."""
         return np.arange(which.stop)
 
     def gather(self, values: FloatArray, which: slice) -> FloatArray:
-        """The values."""
         return values
 
 

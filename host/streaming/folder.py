@@ -230,7 +230,6 @@ class PreparedFolder:
 
     @property
     def _scaling(self) -> Scaling | Whitening:
-        """Scaling of all features, joined from the images, with their whitening."""
         manifest = self.manifest
         offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
@@ -258,7 +257,6 @@ class PreparedFolder:
         )
 
     def _some(self, name: str) -> FloatArray | None:
-        """An array, if the folder has it."""
         return self._array(name) if f"{name}.npy" in self.manifest.files else None
 
     def _array(self, name: str) -> Any:

@@ -103,7 +103,11 @@ def make_folder(
     folder cannot be written, or if it is there and was made of other data or options; and `P4sgdError` if another
     process is preparing this folder.
     """
-    request, work = _describe(source, options, config), unfinished_folder(folder)
+    reading = {name: value for name, value in vars(source.options).items() if name != "like"}
+    chosen = {name: getattr(options, name) for name in options_with(Fact.PREPARED)}
+    workers = None if config is None else dataclasses.asdict(config)
+    request = json.loads(json.dumps({"file": _file(source), "reading": reading, "options": chosen, "config": workers}))
+    work, remedy = unfinished_folder(folder), "choose another name or delete it"
     try:
         if not folder.exists():
             with _work_folder(work, request):
@@ -113,7 +117,6 @@ def make_folder(
                         raise _changed(source)
                     os.rename(work, folder)
                     _sync(folder.parent)
-        remedy = "choose another name or delete it"
         if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
             raise UserError(f"{folder}: is there already: {remedy}")
         before = None
@@ -126,18 +129,9 @@ def make_folder(
         raise write_error(work, error) from error
 
 
-def _describe(source: Source, options: TrainingOptions, config: WorkerConfig | None) -> dict[str, Any]:
-    """Data and options as JSON data. A file is identified by path, size and modification time."""
-    reading = {name: value for name, value in vars(source.options).items() if name != "like"}
-    chosen = {name: getattr(options, name) for name in options_with(Fact.PREPARED)}
-    workers = None if config is None else dataclasses.asdict(config)
-    request = {"file": _file(source), "reading": reading, "options": chosen, "config": workers}
-    described: dict[str, Any] = json.loads(json.dumps(request))
-    return described
-
-
 def _file(source: Source) -> list[str | int]:
-    if not source.path.exists():  # built in
+    """What identifies a file, unless data are built in: path, size and modification time."""
+    if not source.path.exists():
         return [source.name]
     status = source.path.stat()
     return [str(source.path.resolve()), status.st_size, status.st_mtime_ns]
@@ -170,7 +164,6 @@ def _work_folder(work: Path, request: dict[str, Any]) -> Iterator[None]:
 
 
 def _sync(folder: Path) -> None:
-    """Sync the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -180,8 +173,6 @@ def _sync(folder: Path) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Preparation:
-    """The steps of `make_folder`, in the folder ``work``."""
-
     source: Source
     options: TrainingOptions
     config: WorkerConfig | None
@@ -253,7 +244,6 @@ class _Preparation:
         return lambda done: self.on_progress(step, done, total)
 
     def _deal(self, found: Scan) -> tuple[WorkerConfig, list[Shard]]:
-        """The configuration of the workers, and these with their units."""
         config = self.config
         if config is None:
             suits = suits_sparse_workers(found.stored, found.count, found.space.count, self.options)
@@ -335,7 +325,6 @@ class _Preparation:
         *,
         sparse: bool,
     ) -> None:
-        """Write the arrays and, last of all, the manifest with the checksums."""
         options, work, targets, scaling = self.options, self.work, prepared.targets, prepared.scaling
         assert prepared.sums is not None
         assert isinstance(targets.coding, LabelCoding)

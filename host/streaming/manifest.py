@@ -57,8 +57,6 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """A file of the folder: its size and the checksum of its contents."""
-
     bytes: int
     sha256: str
 

@@ -125,12 +125,10 @@ def clamped_activations(features: Features, scaling: Scaling | Whitening, weight
 
 
 def _clamp(scaling: Scaling | Whitening, values: FloatArray) -> FloatArray:
-    """Clamp scaled values in place, as in training."""
     return np.clip(values, -float(scaling.signed), 1.0, out=values)
 
 
 def _scaled(features: Features, scaling: Scaling | Whitening) -> Iterator[tuple[slice, FloatArray]]:
-    """Scaled and clamped samples, (samples, features), block by block."""
     step = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, features.shape[0], step):  # the order of a sum depends on that of the values in memory
         scaled = np.ascontiguousarray(scaling.apply(features[first : first + step]))

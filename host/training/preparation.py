@@ -76,7 +76,6 @@ def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Datas
 
 
 def missing_error(name: str, options: TrainingOptions) -> UserError:
-    """The error of filling gaps in what is no table."""
     return UserError(f"{name}: {option('missing', options.missing)} is for CSV and Parquet files: leave it out")
 
 
@@ -128,7 +127,6 @@ def prepare(
 def _weights_of(
     parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
 ) -> tuple[FloatArray | None, FloatArray | None]:
-    """Weights of training and held-out samples for a row."""
     columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
     weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
     return weights, held_out[0] if held_out else None
@@ -261,7 +259,6 @@ def first_values(rows: TrainingRows, scaling: Scaling | Whitening, options: Trai
 
 
 def whitening_error(name: str) -> UserError:
-    """The error of whitening for sparse data."""
     return UserError(
         f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave "
         f"{option('precondition')} out"

@@ -66,7 +66,6 @@ class Targets:
     weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None]] | None = None
 
     def of_row(self, row: int) -> "Targets":
-        """Those of one row of the model."""
         weights = (self.weights, self.validation_weights) if self.weigh_row is None else self.weigh_row(row)
         return Targets(self.coding.rows[row], self.coding.of_row(self.labels, row), *weights)
 
@@ -156,7 +155,6 @@ class Prepared:
 
     @property
     def weighted(self) -> bool:
-        """Whether the hardware has weights of the samples."""
         return self.images[0].importances is not None
 
     @property
@@ -181,7 +179,6 @@ class Prepared:
         return one * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else one
 
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
-        """Strengths of the L2 and L1 penalties of the hardware's weights."""
         unit = self.penalty_unit  # its square may be infinite
         l2, l1 = options.penalties
         return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
@@ -232,7 +229,6 @@ class Prepared:
                     yield values
 
     def split(self, weights: WeightArray) -> list[EngineWeights]:
-        """Deal the job's weights, int32 (features,), to its workers."""
         layouts = [shard.layout(BANKS, 1) for shard in self.shards]
         return [
             layout.scatter(layout.pad(shard.take(weights))) for shard, layout in zip(self.shards, layouts, strict=True)

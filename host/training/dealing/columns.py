@@ -1,8 +1,8 @@
 """Deals columns to workers in the order of heat, the number of samples that have a column.
 
-Units of the hottest columns come first. Boards, whose time depends on the number of columns or of lines that are not 0,
-get hot ones; sparse workers, whose time depends on the number of nonzeros, get the others. The order is part of the
-problem: it depends on the data alone, so the weights do not depend on who has which columns.
+Boards, whose time depends on the number of columns or of lines that are not 0, get the hottest; sparse workers, whose
+time depends on the number of nonzeros, the others. The order depends on the data alone, so weights do not depend on
+who has which columns.
 """
 
 import bisect
@@ -43,8 +43,6 @@ _ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """A worker's share of a split, with its fraction of all nonzeros and its predicted time for a sample in ns."""
-
     sparse: bool
     columns: int
     nonzeros: float
@@ -53,8 +51,7 @@ class WorkerShare:
 
 @dataclass(frozen=True)
 class Alternative:
-    """All columns on the workers of one kind: those that they can hold, and the predicted time of the slowest for a
-    sample in ns, ``None`` if there are more."""
+    """All columns on the workers of one kind: how many they can hold, and their predicted time, if they hold all."""
 
     room: int
     sample_ns: float | None
@@ -62,19 +59,10 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Split:
-    """Division of columns into hot ones on dense workers and cold ones on sparse workers.
+    """Division of columns into hot ones on dense workers and cold ones on sparse workers, ``workers`` by shard.
 
-    Parameters
-    ----------
-    columns, total
-        Number of hot columns, and of all, the bias, if there is one, included as the last.
-    workers
-        The share of each worker, by shard.
-    sample_ns
-        Predicted time for a sample: that of the slowest worker; dense ones that pass over zeros also wait for each
-        other.
-    all_dense, all_sparse
-        The same without sparse and without dense workers.
+    Of all columns ``bias`` counts as the last. The predicted time is that of the slowest worker; dense ones that pass
+    over zeros also wait for each other.
     """
 
     columns: int
@@ -91,7 +79,6 @@ class Split:
         return sum(worker.nonzeros for worker in self.workers if not worker.sparse)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for reports."""
         return dataclasses.asdict(self) | {"nonzeros": self.nonzeros}
 
     def __str__(self) -> str:
@@ -100,12 +87,10 @@ class Split:
             f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
             f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
         )
-        faster = [
-            f"{microseconds(other.sample_ns)} on {kind} alone"
-            for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse))
-            if other.sample_ns is not None and other.sample_ns < self.sample_ns
-        ]
-        return text + (f", but {' and '.join(faster)}" if faster else "")
+        for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse)):
+            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
+                text += f", but {microseconds(other.sample_ns)} on {kind} alone"
+        return text
 
 
 def deal_by_heat(
@@ -158,10 +143,14 @@ class _Dealer:
     ) -> None:
         self.lines: ListedLines | None = None
         self._shards, self._samples, self._options, self._packets_ns = shards, samples, options, packets_ns
-        self._dense = [shard for shard in shards if not shard.config.sparse]
-        self._sparse = [shard for shard in shards if shard.config.sparse]
         self._unit, self._total = unit, total = shards[0].unit, shards[0].total
         self._count = -(-total // unit)
+        self._dense = [shard for shard in shards if not shard.config.sparse]
+        self._sparse = [shard for shard in shards if shard.config.sparse]
+        self._rooms, self._cold_rooms = (
+            [units_held(each.config, unit, options.least_lines, stale=bool(options.staleness)) for each in kind]
+            for kind in (self._dense, self._sparse)
+        )
         self._bias = heat is not None and total > heat.size
         self.order: ColumnArray | None = None
         loads = np.full(self._count, samples * unit)
@@ -169,55 +158,52 @@ class _Dealer:
             self.order = heat_order(heat, total)
             begins = np.arange(0, total, unit)
             loads = np.add.reduceat(_in_order(heat, self.order, samples), begins, dtype=np.int64)
-        self._before = np.append(0, np.cumsum(loads))
-        """Nonzeros before each unit."""
+        self._before = np.append(0, np.cumsum(loads))  # nonzeros before each unit
         sizes = [shard.units.size for shard in self._dense]
-        rooms = list(map(self._room, self._dense)) if self._sparse else sizes
+        rooms = self._rooms if self._sparse else sizes
+        # Dense worker of each unit, as long as there is room.
         self._turns = take_turns(min(sum(rooms), self._count), rooms, sizes)
-        """Dense worker of each unit, as long as there is room."""
 
     def deal(self) -> tuple[Dealt, float]:
         """Deal all units, so many hot ones as the options say, or as make the slowest worker fastest; and the predicted
         time for a sample in ns: if there is no split, that of the dense workers."""
-        hot = self._hot()
-        shards = list(self._shards)
+        hot, shards = self._hot(), list(self._shards)
         for shard in (*self._deal_hot(hot), *self._deal_cold(hot)):
             shards[shard.worker] = shard.in_order(self.order)
         dense = [shard for shard in shards if not shard.config.sparse]
         dense_ns = self._dense_ns(dense) if dense else 0.0
         if self.order is None or not dense or not self._sparse:
-            return Dealt(shards, None), dense_ns
-        loads = np.diff(self._before)
-        workers = tuple(
-            WorkerShare(
-                sparse=shard.config.sparse,
-                columns=shard.features,
-                nonzeros=float(loads[shard.units].sum() / max(1, self._before[-1])),
-                sample_ns=self._cold_ns(*shard.units[[0, -1]] + (0, 1))
-                if shard.config.sparse
-                else self._dense_ns([shard]),
-            )
-            for shard in shards
-        )
+            return Dealt(shards), dense_ns
+        workers = []
+        for shard in shards:
+            if shard.config.sparse:
+                sample_ns = float(self._cold_ns(shard.units[0], shard.units[-1] + 1))
+            else:
+                sample_ns = self._dense_ns([shard])
+            nonzeros = float(np.diff(self._before)[shard.units].sum() / max(1, self._before[-1]))
+            workers.append(WorkerShare(shard.config.sparse, shard.features, nonzeros, sample_ns))
+        all_dense, all_sparse = sum(self._rooms), sum(self._cold_rooms)
         split = Split(
             columns=min(hot * self._unit, self._total),
             total=self._total,
-            workers=workers,
+            workers=tuple(workers),
             sample_ns=max(dense_ns, *(worker.sample_ns for worker in workers if worker.sparse)),
-            all_dense=self._alone(self._dense, lambda: self._dense_ns(self._deal_hot(self._count))),
-            all_sparse=self._alone(self._sparse, lambda: float(self._coldest_ns(np.array([0]))[0])),
+            all_dense=Alternative(
+                all_dense * self._unit,
+                self._dense_ns(self._deal_hot(self._count)) if all_dense >= self._count else None,
+            ),
+            all_sparse=Alternative(
+                all_sparse * self._unit,
+                float(self._coldest_ns(np.array([0]))[0]) if all_sparse >= self._count else None,
+            ),
             bias=self._bias,
         )
         return Dealt(shards, split), split.sample_ns
 
-    def _alone(self, shards: Sequence[Shard], sample_ns: Callable[[], float]) -> Alternative:
-        room = sum(map(self._room, shards))
-        return Alternative(room * self._unit, sample_ns() if room >= self._count else None)
-
     def _hot(self) -> int:
         if not self._sparse:
             return self._count
-        dense, sparse = (sum(map(self._room, each)) for each in (self._dense, self._sparse))
+        dense, sparse = sum(self._rooms), sum(self._cold_rooms)
         least = max(len(self._dense), self._count - sparse)
         most = min(dense, self._count - len(self._sparse))
         if least > most:
@@ -265,8 +251,7 @@ class _Dealer:
 
     def _cold_edges(self, hot: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """For each sparse worker its first unit behind so many hot ones, (n,), and the one after its last, (n,)."""
-        rooms = [self._room(shard) for shard in self._sparse]
-        shares = np.cumsum([shard.units.size for shard in self._sparse])
+        rooms, shares = self._cold_rooms, np.cumsum([shard.units.size for shard in self._sparse])
         cold, begin = self._before[-1] - self._before[hot], hot
         for number, share in enumerate(shares / shares[-1:]):
             wanted = np.searchsorted(self._before, self._before[hot] + cold * share)
@@ -287,10 +272,6 @@ class _Dealer:
     def _dense_ns(self, shards: Sequence[Shard]) -> float:
         return all_lines_ns(shards, self._options) if self.lines is None else self.lines.sample_ns(shards)
 
-    def _room(self, shard: Shard) -> int:
-        options = self._options
-        return units_held(shard.config, self._unit, options.least_lines, stale=bool(options.staleness))
-
 
 def heat_order(heat: HeatArray, total: int) -> ColumnArray:
     """The job's order of ``total`` features, by the samples that have each, (features,): the hottest first, then by
@@ -308,8 +289,7 @@ def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
 def choose_hot(
     heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
 ) -> tuple[int, str]:
-    """How many columns all ranks have, if they divide the samples among themselves: a multiple of 8; and a remark on
-    it.
+    """How many columns all ranks have, if they divide the samples among themselves: a multiple of 8; and a remark.
 
     A rank needs a cold column in a mini-batch with a probability that follows from its ``heat``, int (features,). Then
     the column's weight comes from its owner and a step goes back, while a hot column is added in every mini-batch,
@@ -354,5 +334,4 @@ def skipping_problem(
 
 
 def microseconds(ns: float) -> str:
-    """A predicted time in µs, for people."""
     return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"

@@ -44,20 +44,21 @@ what it computes. Where packets carry several micro-batches it takes less."""
 
 def all_lines_ns(shards: Sequence[Shard], options: TrainingOptions) -> float:
     """Time of boards that read all lines: that of the fullest engine of all."""
-    stale = bool(options.staleness)
+    batch, precision, stale = options.batch, options.precision, bool(options.staleness)
     return max(
-        mini_batch_cycles(
-            shard.config,
-            options.batch,
-            shard.layout(BANKS, options.stored).chunks,
-            options.precision,
-            BOARDS_NETWORK,
-            stale=stale,
-        )
+        mini_batch_cycles(shard.config, batch, shard.layout(BANKS, 8).chunks, precision, BOARDS_NETWORK, stale=stale)
         * CLOCK_NS
-        / options.batch
+        / batch
         for shard in shards
     )
+
+
+@functools.cache
+def lines_by_ones(stored: int) -> IntArray:
+    """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^S,)."""
+    bits = np.arange(1 << stored)[:, np.newaxis] >> np.arange(stored - 1, -1, -1) & 1
+    lines: IntArray = kept_planes(bits.astype(np.bool_)).sum(axis=1)
+    return lines
 
 
 class ListedLines:
@@ -132,11 +133,3 @@ class ListedLines:
         there = ones != 0
         micro_batches, chunks = np.divmod(keys[begins[there]], total)
         return micro_batches, chunks, lines_by_ones(stored)[ones[there]]
-
-
-@functools.cache
-def lines_by_ones(stored: int) -> IntArray:
-    """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^S,)."""
-    bits = np.arange(1 << stored)[:, np.newaxis] >> np.arange(stored - 1, -1, -1) & 1
-    lines: IntArray = kept_planes(bits.astype(np.bool_)).sum(axis=1)
-    return lines

@@ -18,7 +18,7 @@ from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_rate, smallest_rate
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import (
@@ -91,12 +91,9 @@ def partition(
             each = ", ".join(f"{name}: {room:,}" for name, room in zip(names, held, strict=True))
         needed = -(-count // min(held)) if min(held) else MAX_WORKERS + 1
         more = f"at least {needed} workers" if needed <= MAX_WORKERS else "fewer features"
-        remedies, share = [more + other], -(-count // workers)
-        if larger := [name for name, make in PRESETS.items() if units_held(make(), unit) >= share]:
-            remedies.append(f"a larger configuration ({', '.join(larger)})")
-        if units_held(WorkerConfig.sparse_worker(), unit) >= share:
-            remedies.append(f"for sparse data {option('config', 'sparse')}")
-        raise UserError(f"{text}, more than the workers hold ({each}): use {', or '.join(remedies)}")
+        larger = [name for name, make in CONFIGURATIONS.items() if units_held(make(), unit) >= -(-count // workers)]
+        or_larger = f", or another configuration ({', '.join(larger)})" if larger else ""
+        raise UserError(f"{text}, more than the workers hold ({each}): use {more}{other}{or_larger}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
@@ -209,13 +206,12 @@ def deal_to_device(
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     dealt = balanced if after < before else shards
     numbers, sizes = ", ".join(str(name.number) for name in names), ", ".join(str(shard.units.size) for shard in dealt)
-    have = f"workers {numbers} have {sizes} units of {shards[0].unit} features"
-    ideal = f"(if units could be divided: {_time(sum(shard.units.size for shard in shards) / sum(speeds))})"
-    if dealt is shards:
-        works = f"the slowest works for {_time(before)} in a mini-batch"
-        return dealt, f"{have}: {works}, and shares by measured speed would change nothing {ideal}"
-    works = f"the slowest should work for {_time(after)} in a mini-batch, instead of {_time(before)}"
-    return dealt, f"by measured speed {have}: {works} {ideal}"
+    ideal = _time(sum(shard.units.size for shard in shards) / sum(speeds))
+    return dealt, (
+        f"workers {numbers} have {sizes} units of {shards[0].unit} features: by measured speed the slowest works for "
+        f"{_time(min(before, after))} in a mini-batch, with shares that are {kind} for {_time(before)}, and if units "
+        f"could be divided for {ideal}"
+    )
 
 
 def _rounds(shard: Shard) -> int:

@@ -1,4 +1,4 @@
-"""Units to workers."""
+"""Units to workers: by shares, by what workers hold, and by speeds that counters measure."""
 
 import dataclasses
 import itertools
@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4sgd.host.devices.device import WorkerName, client_of
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.image import Shard
-from p4sgd.host.training.dealing.units import partition
+from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.dealing.units import deal_to_device, partition
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.run import UNITS, check_capacity
+from p4sgd.sim.emulator import EmulatedDevice
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 features a worker, 2 of 64
 
@@ -23,12 +28,9 @@ def test_consecutive_whole_units_and_equal(features, workers, bias, unit):
         return partition(features, [CONFIG] * workers, bias=bias, unit=unit)
 
     units, room = -(-(features + bias) // unit), {8: 8, 16: 8, 32: 4, 64: 2}[unit]
-    if units < workers:
-        with pytest.raises(UserError, match=f"use at most {units}"):
-            deal()
-        return
-    if -(-units // workers) > room:
-        with pytest.raises(UserError, match=rf"more than the workers hold \({room}"):
+    if units < workers or -(-units // workers) > room:
+        says = f"use at most {units}" if units < workers else rf"more than the workers hold \({room} each"
+        with pytest.raises(UserError, match=says):
             deal()
         return
     shards = deal()
@@ -54,24 +56,18 @@ def test_columns_of_any_units(total, unit, data):
 
 
 LANES = [WorkerConfig(engines=1, lanes=8, chunks=8), WorkerConfig(engines=1, lanes=64, chunks=16)]
-SMALL = WorkerConfig(engines=2, lanes=8, chunks=4)
 
 
 @pytest.mark.parametrize(
     ("features", "configs", "unit", "says", "fits"),
     [
         (256, [CONFIG] * 2, 16, r"17 units of 16, more .* hold \(8 each\): use at least 3 workers", {"configs": 3}),
-        (128 * 32, [CONFIG] * 32, 16, r"use fewer features, or a larger configuration \(small, u280", {}),
-        (3000, [WorkerConfig.small()], 64, r"larger configuration \(u280.*, or for sparse data --config sparse$", {}),
-        (10**8, [CONFIG] * 32, 64, "use fewer features, or for sparse data --config sparse$", {}),
+        (3000, [WorkerConfig.small()], 64, r"another configuration \(u280.*, sparse\)$", {}),
+        (10**8, [CONFIG] * 32, 64, r"use fewer features, or another configuration \(sparse\)$", {}),
         (10**8, [WorkerConfig.sparse_worker()], 8, r"\(1,048,576 each\): use at least 12 workers$", {"configs": 12}),
         (100, [CONFIG], 8, r"\(8 each\): use at least 2 workers or --unit 16, or ", {"unit": 16, "configs": 1}),
-        (260, [CONFIG], 8, r"\(8 each\): use at least 5 workers, or a larger", {"configs": 5}),
         (100, [CONFIG] * 3, 64, "2 units of 64, too few for 3 workers: use at most 2 w.* or --unit 32", {"unit": 32}),
-        (4, [CONFIG] * 2, 8, "are 1 unit of 8, too few for 2 workers: use at most 1 worker$", {"configs": 1}),
-        (5000, [WorkerConfig(engines=1, lanes=8, chunks=4)], 64, r"79 units of 64, .*\(0 each\): use fewer feat", {}),
         (199, LANES, 8, r"25 units of 8, .*\(worker 0: 8, worker 1: 16\): use at least 4 w.* --unit 16", {"unit": 16}),
-        (199, [LANES[1], SMALL], 64, r"worker 0: 16, worker 1: 0\): use fewer features or --unit 32", {"unit": 32}),
     ],
 )
 def test_the_advice_is_right(features, configs, unit, says, fits):
@@ -130,3 +126,91 @@ def test_planes_and_staleness_take_no_room_of_sparse_workers(stale, precision):
     check_capacity(config, config.chunks, precision, stale=stale)
     with pytest.raises(UserError, match=r"hold \(4 each\)"):
         partition(257, [config], **how)
+
+
+# -- to the workers of a device ----------------------------------------------------------------------------------------
+
+SAME = WorkerConfig(engines=2, lanes=16, chunks=16)
+OPTIONS = TrainingOptions(workers=4, unit=16, bias=False, batch=64, precision=4, shares="auto")
+
+
+class Paced(EmulatedDevice):
+    """Emulated workers that count so many cycles for a line of each engine; their ``configs`` may differ."""
+
+    def __init__(self, cycles, configs=None, shares=None):
+        super().__init__(SAME, len(cycles))
+        for worker, config in zip(self.workers, configs or [SAME] * len(cycles), strict=True):
+            worker.__init__(config, worker.index)
+        self.cycles, self.shares, self.runs = cycles, shares, 0
+
+    def wait(self, timeout_s=None):
+        super().wait(timeout_s)
+        self.runs += 1
+        for worker, cycles in zip(self.workers, self.cycles, strict=True):
+            read = client_of(worker).read
+            lines = read(registers.CHUNKS)["value"] * read(registers.MICRO_BATCHES)["value"]
+            count = lines * read(registers.MINI_BATCHES)["value"] * read(registers.FORMAT)["precision"] * cycles
+            worker.registers.set(registers.COUNTERS["CYCLES_BUSY"].registers[0], "value", count)
+
+
+def units(device, **options):
+    chosen = dataclasses.replace(OPTIONS, workers=len(device.workers), **options)
+    shards, remark = deal_to_device(device, 16 * 16, 1000, chosen, SINGLE_PROCESS)
+    return [shard.units.size for shard in shards], remark
+
+
+WIDE = dataclasses.replace(SAME, engines=4)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "configs", "options", "expected"),
+    [
+        ([1, 1, 1, 1], None, {}, [4, 4, 4, 4]),
+        ([1, 1, 2, 2], None, {}, [6, 6, 2, 2]),
+        ([1, 1], [WIDE, SAME], {}, [11, 5]),  # 16 units on 6 engines, in three rounds
+        # A quick worker gets no more than it holds: four chunks an engine, by versions of the weights or by lines.
+        ([1, 100, 100], [dataclasses.replace(SAME, chunks=8)] * 3, {"staleness": 1}, [8, 4, 4]),
+        ([1, 100, 100], [dataclasses.replace(SAME, line_fifo_depth=16)] * 3, {"precision": 4}, [8, 4, 4]),
+    ],
+)
+def test_all_finish_at_the_same_time(cycles, configs, options, expected):
+    dealt, remark = units(Paced(cycles, configs), **options)
+    assert dealt == expected
+    if configs is None:
+        unit = OPTIONS.batch // BANKS * OPTIONS.precision / 1000 * 4  # µs on an engine of the quick ones
+        slowest, equal, ideal = (3, 4, 8 / 3) if cycles[-1] == 2 else (2, 2, 2)
+        assert (
+            f"works for {slowest * unit:.3g} µs in a mini-batch, with shares that are equal for {equal * unit:.3g}"
+            in remark
+        )
+        assert remark.endswith(f"divided for {ideal * unit:.3g} µs")
+
+
+@pytest.mark.parametrize(
+    ("shares", "engines", "expected"),
+    [([2, 2, 2, 1], 2, [5, 5, 4, 2]), ([1.1, 1], 8, [8, 8]), ([3, 1], 8, [12, 4])],  # not rounded to engines
+)
+def test_shares_of_the_device(shares, engines, expected):
+    configs = [dataclasses.replace(SAME, engines=engines)] * len(shares)
+    device = Paced([1] * len(shares), configs, shares=shares)
+    assert units(device, shares="fixed") == (expected, None)
+    assert device.runs == 0, "nothing is measured"
+
+
+def test_a_device_that_does_not_count():
+    dealt, remark = units(EmulatedDevice(SAME, 4))
+    assert dealt == [4, 4, 4, 4]
+    assert "does not measure" in remark
+
+
+def test_workers_have_the_names_of_the_cluster_file():
+    device = Paced([1, 2], shares=[1, 1])
+    device.names = [WorkerName(0, "unix:a"), WorkerName(3, "unix:d")]
+    assert units(device)[1].startswith("workers 0, 3 have ")
+    for config, features, says in (
+        (dataclasses.replace(SAME, table_segments=16), 256, "loss table of worker 3 at unix:d has 16 segments"),
+        (dataclasses.replace(SAME, chunks=2), 10_000, "worker 3 at unix:d: 4"),
+    ):
+        device.workers[1].__init__(config, 1)
+        with pytest.raises(UserError, match=says):
+            deal_to_device(device, features, 1000, dataclasses.replace(OPTIONS, workers=2), SINGLE_PROCESS)
