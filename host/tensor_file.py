@@ -1,13 +1,10 @@
 """The container of p4sgd's files: arrays by name and a header, sealed by checksums.
 
-A file is what safetensors defines: the length of a JSON text (8 bytes, little-endian), the text, and the arrays. In its
+A file is what safetensors defines, whose own reader copies arrays and whose writer needs all at once. In its
 ``__metadata__``, ``kind`` and ``version`` say what the file is, ``header`` is a JSON text of all that is no array,
 ``checksums`` has the CRC-32 of each array, and ``crc32`` is that of everything before the arrays, with zeros in its own
-place. Arrays named ``padding…`` fill the gaps before aligned arrays, because the format has no gaps. A file without
-arrays may be the JSON text alone (`FileKind.save_text`).
-
-safetensors' own reader copies arrays and its writer needs all of them at once; images are mapped, and written piece by
-piece.
+place. Arrays named ``padding…`` fill the gaps before aligned arrays. A file without arrays may be a JSON text alone
+(`FileKind.save_text`).
 """
 
 import json
@@ -63,26 +60,25 @@ class FileKind:
             writer.finish(file)
 
     def load(self, path: Path) -> tuple[Arrays, dict[str, Any]]:
-        return self._decode(path, bytearray(self._read(path)))
+        """The arrays and the header of a file."""
+        with self._reading(path):
+            content = bytearray(path.read_bytes())
+        return self._decode(path, content)
 
     def map(self, path: Path, check: Callable[[str], bool]) -> tuple[Arrays, dict[str, Any], mmap.mmap]:
         """`load` with arrays that are read-only maps of the file, and this map; checksums are compared of arrays whose
         name ``check`` accepts."""
-        try:
-            with open(path, "rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: it is empty
-            raise self._unreadable(path, error) from error
+        with self._reading(path), open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return *self._decode(path, mapped, check), mapped
 
     def is_of(self, path: Path) -> bool:
         """Whether a file is of this kind, of any version; only its beginning is read. `UserError` if it cannot be."""
+        with self._reading(path), open(path, "rb") as file:
+            start = file.read(8)
+            text = file.read(min(int.from_bytes(start, "little"), _MOST_HEADER))
         try:
-            with open(path, "rb") as file:
-                length = min(int.from_bytes(file.read(8), "little"), _MOST_HEADER)
-                return bool(json.loads(file.read(length))["__metadata__"]["kind"] == self.kind)
-        except OSError as error:
-            raise UserError(f"{path}: cannot read: {error.strerror}") from error
+            return bool(json.loads(text)["__metadata__"]["kind"] == self.kind)
         except _DAMAGE:
             return False
 
@@ -95,12 +91,11 @@ class FileKind:
 
     def load_text(self, path: Path) -> tuple[dict[str, Any], bytes]:
         """The header that `save_text` wrote, and the whole text."""
-        text = self._read(path)
-        try:
+        with self._reading(path):
+            text = path.read_bytes()
+        with self._of_kind(path):
             fields = json.loads(text)
             kind, version = fields.pop("schema"), fields.pop("version")
-        except _DAMAGE as error:
-            raise self._stranger(path, ", or damaged") from error
         self._check_version(path, kind, version)
         with self.decoding(path):
             _check_seal(text)
@@ -119,15 +114,13 @@ class FileKind:
         self, path: Path, content: bytearray | mmap.mmap, check: Callable[[str], bool] = lambda name: True
     ) -> tuple[Arrays, dict[str, Any]]:
         data = 8 + int.from_bytes(content[:8], "little")
-        try:
+        with self._of_kind(path):
             if data - 8 > min(len(content) - 8, _MOST_HEADER):
                 raise ValueError("the text before the arrays is cut off")
             start = bytes(content[:data])
             fields = json.loads(start[8:])
             metadata = fields.pop("__metadata__")
             kind, version = metadata["kind"], metadata["version"]
-        except _DAMAGE as error:
-            raise self._stranger(path, ", or damaged") from error
         self._check_version(path, kind, version)
         with self.decoding(path):
             _check_seal(start)
@@ -146,25 +139,28 @@ class FileKind:
                 arrays[name] = part.view(np.dtype(f"<{letter.lower()}{bits // 8}")).reshape(own["shape"])
             return arrays, dict(header)
 
-    def _read(self, path: Path) -> bytes:
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
         try:
-            return path.read_bytes()
-        except OSError as error:
-            raise self._unreadable(path, error) from error
+            yield
+        except (OSError, ValueError) as error:  # ValueError: it is empty, and cannot be mapped
+            reason = getattr(error, "strerror", error)
+            raise UserError(f"{path}: cannot read the {self.noun}: {reason}: {self.hint}") from error
+
+    @contextmanager
+    def _of_kind(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGE as error:
+            raise UserError(f"{path}: not a {self.noun} of p4sgd, or damaged: {self.hint}") from error
 
     def _check_version(self, path: Path, kind: Any, version: Any) -> None:
         if kind != self.kind:
-            raise self._stranger(path)
+            raise UserError(f"{path}: not a {self.noun} of p4sgd: {self.hint}")
         if str(version) != str(self.version):
             raise UserError(
                 f"{path}: a {self.noun} of version {version}, this p4sgd reads version {self.version}: {self.renewal}"
             )
-
-    def _stranger(self, path: Path, more: str = "") -> UserError:
-        return UserError(f"{path}: not a {self.noun} of p4sgd{more}: {self.hint}")
-
-    def _unreadable(self, path: Path, error: Exception) -> UserError:
-        return UserError(f"{path}: cannot read the {self.noun}: {getattr(error, 'strerror', error)}: {self.hint}")
 
 
 class TensorWriter:

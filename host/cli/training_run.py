@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from p4sgd.host.run.training_run import TrainingRun
     from p4sgd.host.streaming import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
-    from p4sgd.host.training.dealing.columns import Split
+    from p4sgd.host.training.dealing.split import Split
     from p4sgd.sim.cluster.trace import Trace
 
 _FOLD_METRICS = {
@@ -199,7 +199,7 @@ class _Display(Events):
 
 def _split_rows(split: "Split", numbers: Sequence[int]) -> list[list[object]]:
     """Workers one after another that are of a kind and take the same time have a row together."""
-    from p4sgd.host.training.dealing.columns import microseconds
+    from p4sgd.host.training.dealing.split import microseconds
 
     rows: list[list[object]] = []
     numbered = zip(numbers, split.workers, strict=True)

@@ -39,7 +39,8 @@ from p4sgd.host.streaming.manifest import (
     open_array,
 )
 from p4sgd.host.training.class_weights import spell_class_weight
-from p4sgd.host.training.dealing import Dealt, deal_columns
+from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.prepared import Heat, Placement, Prepared, Targets

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p4sgd.host.devices.device import WorkerName
-    from p4sgd.host.training.dealing.columns import Split
+    from p4sgd.host.training.dealing.split import Split
     from p4sgd.sim.cluster.trace import Trace
 
 

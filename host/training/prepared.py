@@ -18,7 +18,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss
 from p4sgd.host.precondition import Whitening, fold_weights
-from p4sgd.host.training.dealing import Dealt
+from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import HardwareMap, hardware_means, mean_square
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions

@@ -22,8 +22,8 @@ from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.dealing import deal_columns
-from p4sgd.host.training.dealing.columns import Split
 from p4sgd.host.training.dealing.costs import ENTRY_NS
+from p4sgd.host.training.dealing.split import Split
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.run import choose_unit

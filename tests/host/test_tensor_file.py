@@ -81,7 +81,7 @@ def test_files_that_are_none(tmp_path, content):
     assert not KIND.is_of(path)
     with pytest.raises(UserError, match=f"{tmp_path}/no: cannot read the thing: No such file .*: make one"):
         KIND.load(tmp_path / "no")
-    with pytest.raises(UserError, match="cannot read: Is a directory"):
+    with pytest.raises(UserError, match="cannot read the thing: Is a directory"):
         KIND.is_of(tmp_path)
 
 

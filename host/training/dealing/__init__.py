@@ -1,24 +1,13 @@
 """Which columns each worker gets."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.image import Shard
 from p4sgd.host.precondition import Whitening
+from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.options import TrainingOptions
-
-if TYPE_CHECKING:
-    from p4sgd.host.training.dealing.columns import Split
-
-
-class Dealt(NamedTuple):
-    """The workers with their columns; the split, if there are dense and sparse workers; and a remark."""
-
-    shards: list[Shard]
-    split: "Split | None" = None
-    remark: str | None = None
 
 
 def deal_columns(

@@ -9,7 +9,6 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from p4sgd.host.image.image import ColumnArray
 from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
-from p4sgd.host.training.dealing import Dealt
 from p4sgd.host.training.dealing.costs import ENTRY_NS, HOT_NS, KEY_NS, PACKETS_NS, ListedLines, all_lines_ns
+from p4sgd.host.training.dealing.split import Alternative, Dealt, Split, WorkerShare, microseconds
 from p4sgd.host.training.dealing.units import take_turns, units_held
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.hw.spec.config import BANKS
@@ -39,58 +38,6 @@ _SAMPLED_VALUES = 1 << 20
 
 _ENOUGH = 0.9
 """Zeros are skipped for so much of the time or less: predictions are up to 4 % off, and packing takes longer."""
-
-
-@dataclass(frozen=True)
-class WorkerShare:
-    sparse: bool
-    columns: int
-    nonzeros: float
-    sample_ns: float
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """All columns on the workers of one kind: how many they can hold, and their predicted time, if they hold all."""
-
-    room: int
-    sample_ns: float | None
-
-
-@dataclass(frozen=True)
-class Split:
-    """Division of columns into hot ones on dense workers and cold ones on sparse workers, ``workers`` by shard.
-
-    Of all columns ``bias`` counts as the last. The predicted time is that of the slowest worker; dense ones that pass
-    over zeros also wait for each other.
-    """
-
-    columns: int
-    total: int
-    workers: tuple[WorkerShare, ...]
-    sample_ns: float
-    all_dense: Alternative
-    all_sparse: Alternative
-    bias: bool = True
-
-    @property
-    def nonzeros(self) -> float:
-        """Fraction of the nonzeros in the hot columns."""
-        return sum(worker.nonzeros for worker in self.workers if not worker.sparse)
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"nonzeros": self.nonzeros}
-
-    def __str__(self) -> str:
-        bias = " (the bias is the last)" if self.bias else ""
-        text = (
-            f"{self.columns:,} hot columns of {self.total:,}{bias}, with {self.nonzeros:.1%} of the nonzeros, are on "
-            f"dense workers, the others on sparse ones: predicted {microseconds(self.sample_ns)} µs a sample"
-        )
-        for kind, other in (("boards", self.all_dense), ("sparse workers", self.all_sparse)):
-            if other.sample_ns is not None and other.sample_ns < self.sample_ns:
-                text += f", but {microseconds(other.sample_ns)} on {kind} alone"
-        return text
 
 
 def deal_by_heat(
@@ -331,7 +278,3 @@ def skipping_problem(
     if scaling is not None and quantize(scaling.zero, options.stored, scaling.signed).any():
         return zeros_error(scaling.kind, sparse=False)
     return None
-
-
-def microseconds(ns: float) -> str:
-    return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"
