@@ -1,6 +1,5 @@
 """Jobs from joins: which workers belong to which job of an aggregator."""
 
-import secrets
 from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
-from p4sgd.hw.spec.packet import KEY_BITS
 from p4sgd.hw.spec.register_map import RegisterClient
 
 if TYPE_CHECKING:
@@ -28,15 +26,6 @@ def free_number(taken: Set[int], last: int = -1) -> int:
         if (number := (last + step) % JOB_NUMBERS) not in taken:
             return number
     raise P4sgdError(f"the aggregator serves jobs under all {JOB_NUMBERS} numbers: end some (p4sgd switch clear)")
-
-
-def draw_key(most: int) -> int | None:
-    """A key for a new job, so that packets of an earlier one with the same number are not taken for its own.
-
-    ``most`` is the most micro-batches that all its members take in a packet of version 2. If it is 0, packets are of
-    version 1, which have no key.
-    """
-    return secrets.randbits(KEY_BITS) if most else None
 
 
 @dataclass(frozen=True)

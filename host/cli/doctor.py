@@ -120,9 +120,9 @@ def _examine_network(
 
 def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: int, loopback: bool) -> bool:
     """Run the self-test of boards and print what it finds; returns whether all is well."""
-    from p4sgd.host.doctor import Finding, Result, examine_self_test
+    from p4sgd.host.doctor import Finding, Result
+    from p4sgd.host.doctor.selftest import examine_self_test, open_self_test
     from p4sgd.host.xrt.board import BoardAddress, find_boards, parse_device
-    from p4sgd.host.xrt.selftest import BoardSelfTest
 
     found = list(boards) or [str(board) for board in find_boards() if board.is_ready]
     if not found:
@@ -131,8 +131,8 @@ def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: i
     for address in [BoardAddress(device, xclbin, unit) for device, unit in map(parse_device, found)]:
         with output.working(f"testing {address}"):
             try:
-                with contextlib.closing(BoardSelfTest(address)) as board:
-                    examined = examine_self_test(board, size=size, frames=_FRAMES, loopback=loopback)
+                with open_self_test(address) as test:
+                    examined = examine_self_test(test, size=size, frames=_FRAMES, loopback=loopback)
             except P4sgdError as error:  # the other boards are tested all the same
                 examined = [Finding(None, "board", Result.FAILED, {}, str(error))]
         findings += [(str(address), finding) for finding in examined]

@@ -301,14 +301,16 @@ def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
 
 
 faults = _faults(
-    "p4sgd.host.devices.faults:faults",
+    "p4sgd.host.devices.faults:FAULTS",
     "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
     "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
 )
 """Adds ``--fault``, probabilities by name, for commands that simulate a cluster."""
 
 link_faults = together(
-    _faults("p4sgd.host.links.faulty:FAULTS", "of the network with a probability, as in link_loss=0.02; repeatable."),
+    _faults(
+        "p4sgd.sim.network.faults:LINK_FAULTS", "of the network with a probability, as in link_loss=0.02; repeatable."
+    ),
     click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers of --fault."),
 )
 """Adds ``--fault``, probabilities by name, and ``--seed``, for commands that start workers."""

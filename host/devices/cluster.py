@@ -190,6 +190,7 @@ class ClusterDevice(Device):
 
     @property
     def boards(self) -> Mapping[int, BoardWorker]:
+        """The workers on boards, by shard."""
         connected = zip(self._shards, self._connections.values(), strict=True)
         return {shard: connection for shard, connection in connected if isinstance(connection, BoardWorker)}
 

@@ -1,7 +1,7 @@
 """The interface of devices: workers with registers and memory, and how they find their aggregator."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,11 +11,10 @@ import numpy.typing as npt
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
+from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller
-    from p4sgd.host.devices.xrt_worker import BoardWorker
     from p4sgd.host.distributed.overlap import MessageTimes
 
 WAIT_LIMIT = 1 << 31
@@ -55,12 +54,6 @@ class NetworkSettings:
     def local_mac(self, shard: int) -> int:
         """MAC address of a worker."""
         return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
-
-    def address_text(self, address: int) -> str:
-        """An address as the user knows it."""
-        from p4sgd.host.links.udp import address_text
-
-        return address_text(address, udp=self.udp)
 
     @property
     def echo_s(self) -> float:
@@ -124,16 +117,13 @@ class Worker(Protocol):
 
 
 class Device(Protocol):
-    """A cluster of workers and their aggregator, ready for use.
-
-    Devices in this room inherit what they do not have: None, nothing, or a refusal.
-    """
+    """A cluster of workers and their aggregator, ready for use. Devices inherit what they do not have."""
 
     name: str
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """The workers of this process, in the order of shards. Other ranks may have further workers of the cluster."""
+        """The workers of this process, in the order of shards."""
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the run of every started worker has ended; a `P4sgdError` if it takes longer."""
@@ -152,18 +142,13 @@ class Device(Protocol):
         return None
 
     @property
-    def boards(self) -> "Mapping[int, BoardWorker]":
-        """The workers on boards, by shard."""
-        return {}
-
-    @property
     def shares(self) -> Sequence[float] | None:
         """Shares of the features that the workers of this process should get, in proportion; None for equal ones."""
         return None
 
     @property
     def names(self) -> Sequence[WorkerName] | None:
-        """Names of the job's workers by shard, those of other ranks included; None if they are numbered by shard."""
+        """Names of the workers of all ranks by shard; None if they are numbered by shard."""
         return None
 
     @property
@@ -173,7 +158,7 @@ class Device(Protocol):
 
     @property
     def message_times(self) -> "MessageTimes | None":
-        """How the sums of a mini-batch travel, and the time that takes; None if nothing was planned."""
+        """How the sums of a mini-batch travel; None if nothing was planned."""
         return None
 
     def drop(self, lost: Collection[int]) -> None:
@@ -198,6 +183,34 @@ def names_of(device: Device, workers: int) -> Sequence[WorkerName]:
 
 
 def client_of(worker: Worker) -> RegisterClient:
-    """A worker's registers, accessed by fields. A worker at the other end of a connection reads many with one
-    request."""
+    """A worker's registers by fields. A worker at the other end of a connection reads many with one request."""
     return RegisterClient(worker.read_register, worker.write_register, getattr(worker, "read_registers", None))
+
+
+def read_configuration(name: str, client: RegisterClient) -> WorkerConfig:
+    """Read a worker's configuration; a `P4sgdError` if it is no P4SGD worker or comes from another version."""
+    identity = (registers.MAGIC_WORD, registers.ABI), registers.MAGIC, registers.ABI_VERSION
+    unknown = f"{name} is no P4SGD worker: its first identification word"
+    if problem := find_other_map(client, *identity, unknown=unknown, who=f"{name} has"):
+        raise P4sgdError(problem)
+    size = client.read(registers.GEOMETRY)
+    sparse, ports = divmod(size["ports"], registers.SPARSE_PORTS)
+    known = client.read(registers.CONFIG_HASH)["value"]
+    try:
+        config = WorkerConfig(
+            engines=size["engines"],
+            ports=ports,
+            lanes=size["lanes"],
+            chunks=client.read(registers.CHUNKS_MAX)["value"],
+            line_fifo_depth=client.read(registers.LINE_FIFO_DEPTH)["value"],
+            slots=client.read(registers.SLOTS)["value"],
+            table_segments=client.read(registers.SEGMENTS)["value"],
+            sparse=bool(sparse),
+        )
+    except ValueError as error:
+        raise P4sgdError(f"{name} has no possible configuration: {error}") from error
+    if config.config_hash != known:
+        raise P4sgdError(
+            f"{name} has a configuration of another version of p4sgd (hash {known:#010x}): start it again with this one"
+        )
+    return config

@@ -1,9 +1,10 @@
-"""Names and rounding of the faults of ``--fault``, and the inputs of the simulated cluster (RTL) for them."""
+"""Faults of the simulated cluster (RTL) by the names of ``--fault``: rounding of chances, and the inputs for them."""
 
 import math
 from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
+from p4sgd.sim.network.faults import DIRECTIONS, LINK_FAULTS, chances_of
 
 _CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
 """Resolution of chances per cycle, in bits."""
@@ -11,24 +12,18 @@ _CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
 _LINK_BITS = 16
 """Resolution of chances per frame, in bits."""
 
-
-def faults() -> tuple[str, ...]:
-    """Names of all faults: see `p4sgd.host.devices.rtl.RtlDevice.inject_faults`."""
-    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
-
-    return (*_CYCLE_BITS, *(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES))
+FAULTS = (*_CYCLE_BITS, *LINK_FAULTS)
+"""Names of all faults: see `p4sgd.host.devices.rtl.RtlDevice.inject_faults`."""
 
 
 def fault_inputs(chances: Mapping[str, float]) -> dict[str, int]:
-    """Inputs of the cluster for chances of faults. A chance for one direction overrides the one for both."""
-    from p4sgd.sim.cluster.protocol import DIRECTIONS, LINK_CHANCES
-
-    if unknown := chances.keys() - set(faults()):
+    """Inputs of the cluster for chances of faults."""
+    if unknown := chances.keys() - set(FAULTS):
         raise TypeError(f"no such chances: {sorted(unknown)}")
-    steps = {name: round(math.ldexp(p, _bits(name))) for name, p in simulated_faults(chances).items()}
-    ways = {f"{way}_{name}": steps.get(f"link_{name}", 0) for way in DIRECTIONS for name in LINK_CHANCES}
-    inputs = dict.fromkeys(_CYCLE_BITS, 0) | ways
-    return inputs | {name: step for name, step in steps.items() if name in inputs}
+    rounded = simulated_faults(chances)
+    ways = {f"{way}_{name}": each for way in DIRECTIONS for name, each in chances_of(way, rounded).items()}
+    cycles = {name: rounded.get(name, 0.0) for name in _CYCLE_BITS}
+    return {name: round(math.ldexp(chance, _bits(name))) for name, chance in (cycles | ways).items()}
 
 
 def _bits(chance: str) -> int:

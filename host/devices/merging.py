@@ -1,16 +1,12 @@
-"""Which version of the packet a job uses, and how many micro-batches travel in one."""
+"""How many micro-batches travel in a packet of version 2: as many as all members take, or as measured times say."""
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from p4sgd.host.errors import UserError, option
-from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION
-
-if TYPE_CHECKING:
-    from p4sgd.host.distributed.overlap import MessageTimes
+from p4sgd.host.distributed.overlap import MessageTimes
+from p4sgd.host.distributed.planner import cut
+from p4sgd.hw.spec.packet import VERSION
 
 _MINI_BATCHES, _RUN_S = 8, 0.02
 """Most mini-batches of a run that is measured, and most seconds, but one mini-batch at least."""
@@ -23,65 +19,31 @@ _GAIN = 0.1
 """Part of the time that a plan must save beside the fewest packets: what was measured may be wrong by as much."""
 
 
-@dataclass(frozen=True)
-class MergeLimit:
-    """Most micro-batches in a packet of version 2 that all members of a job take, 0 if some speak version 1 only; and
-    why it is no more."""
-
-    most: int
-    why: str
-
-    @property
-    def version(self) -> int:
-        """Highest version of the packet that all speak."""
-        return KEYED_VERSION if self.most else VERSION
-
-
-def find_merge_limit(
-    workers: Sequence[int], aggregator: int | None, names: Sequence[object], merge: int | None = None
-) -> MergeLimit:
-    """The limit of a job, given the register MERGE_MOST of each worker, by shard, the same of the aggregator (None if
-    it cannot be asked), and the workers' names. A `UserError` if ``merge`` micro-batches in a packet are too many."""
-    members = [(aggregator or 0, "the aggregator"), *zip(workers, map(str, names), strict=True)]
+def why_no_more(workers: Sequence[int], aggregator: int, names: Sequence[object]) -> str:
+    """Why packets are no longer, given the register MERGE_MOST of each worker, by shard, and the aggregator's."""
+    members = [(aggregator, "the aggregator"), *zip(workers, map(str, names), strict=True)]
     most, name = min(members, key=lambda member: member[0])
-    why = f"{name} takes no frames that are longer"
-    if not most:
-        who = [name for each, name in members if not each]
-        speak = "speaks" if len(who) == 1 else "speak"
-        why = f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches"
-    if merge is not None and merge > max(1, most):
-        raise UserError(
-            f"{option('merge', merge)}: a packet of this job has at most {max(1, most)} "
-            f"micro-batch{'es' * (most > 1)}, as {why}; give no more, or leave {option('merge')} out"
-        )
-    return MergeLimit(most, why)
-
-
-def cut_evenly(micro_batches: int, most: int) -> int:
-    """Micro-batches in each packet of a mini-batch: as few packets as ``most`` allows, and those about equally long."""
-    packets = -(-micro_batches // most)
-    return -(-micro_batches // packets)
+    if most:
+        return f"{name} takes no frames that are longer"
+    who = [name for each, name in members if not each]
+    speak = "speaks" if len(who) == 1 else "speak"
+    return f"{', '.join(who)} {speak} version {VERSION} only, like boards and P4 switches"
 
 
 def plan_packets(
-    measure: Callable[[int, int], tuple[float, float] | None], count: int, most: int, merge: int | None
-) -> "MessageTimes | None":
+    measure: Callable[[int, int], tuple[float, float] | None], count: int, fewest: int, most: int
+) -> MessageTimes | None:
     """Measure packets of several lengths in short runs, and choose the length with which a mini-batch takes least.
 
     ``measure`` runs some mini-batches, given their number and the micro-batches in a packet; it returns the seconds
     that one takes and those of the whole run with all around it, the same on all ranks; None if the workers do not
-    measure time. A mini-batch has ``count`` micro-batches, at least 2, of which ``most`` fit in a packet; with
-    ``merge``, so many are in a packet, and there is no plan.
+    measure time. A mini-batch has ``count`` micro-batches, at least 2, and ``fewest`` in each of the fewest packets.
+    Other lengths, of up to ``most``, are tried, too; with 0 there is no choice, and only the time is measured.
 
     Returns the plan, with what it predicts; None if nothing could be measured.
     """
-    from p4sgd.host.distributed.overlap import MessageTimes
-    from p4sgd.host.distributed.planner import cut
-
     begin = time.perf_counter()
-    most = min(most, count)
-    fewest = merge or cut_evenly(count, most)  # packets, of the greatest length
-    lengths = sorted({fewest, *(1 << power for power in range(most.bit_length()) if merge is None)})
+    lengths = sorted({fewest, *(1 << power for power in range(most.bit_length()))})
     cold = measure(1, fewest)
     if cold is None:
         return None

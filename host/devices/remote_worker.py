@@ -1,19 +1,17 @@
 """A worker process at the other end of a control socket."""
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.identification import read_configuration
+from p4sgd.host.devices.device import read_configuration
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
 _TIMEOUT_S = 30.0
@@ -60,33 +58,24 @@ class RemoteWorker:
         connect_s: float = _TIMEOUT_S,
     ) -> None:
         self._name = f"worker {index} at {address}"
-        command = f"p4sgd worker --interface {interface} --control {address}"
+        command = f"p4sgd worker --interface {interface} --control {address} --config CONFIG"
         self._client = ControlClient(
-            address,
-            "worker",
-            self._name,
-            f"{command} --config CONFIG",
-            timeout_s=_TIMEOUT_S,
-            connect_s=connect_s,
-            token=token,
+            address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )
         self._kept: list[list[int]] = []
         try:
             words = dict(zip(_IDENTITY, self.read_registers(_IDENTITY), strict=True))
-            self.config = read_configuration(RegisterClient(words.__getitem__, self.write_register))
-        except P4sgdError as error:
+            self.config = read_configuration(self._name, RegisterClient(words.__getitem__, self.write_register))
+        except P4sgdError:
             self.close()
-            if str(error).startswith(self._name):  # of the connection
-                raise
-            raise P4sgdError(f"{self._name} {error}") from None
-        self._client.command = " ".join([command, *_options(self.config)])
+            raise
 
     def __str__(self) -> str:
         return self._name
 
     @property
     def process(self) -> int | None:
-        """What tells this process from another one at the same address."""
+        """Identity of the process at the address, which another one there does not have."""
         return self._client.process
 
     def read_register(self, offset: int) -> int:
@@ -133,12 +122,3 @@ class RemoteWorker:
     def _call(self, do: str, body: bytes | memoryview = b"", **arguments: Any) -> tuple[Any, npt.NDArray[np.uint8]]:
         self._send_kept()
         return self._client.call(do, body, **arguments)
-
-
-def _options(config: WorkerConfig) -> list[str]:
-    """How to start a worker of this configuration; nothing if it is none of those with a name."""
-    for name, make in CONFIGURATIONS.items():
-        named = make()
-        if dataclasses.replace(named, slots=config.slots) == config:
-            return [f"--config {name}", *([] if named.slots == config.slots else [f"--slots {config.slots}"])]
-    return []

@@ -1,6 +1,7 @@
 """Sessions: what a trainer does with a device, through registers and memory: images, settings, runs and weights."""
 
 import contextlib
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.aggregators.membership import NumberTakenError, draw_key, free_number
 from p4sgd.host.devices.device import Device, NetworkError, NetworkSettings, Worker, client_of, names_of
-from p4sgd.host.devices.identification import find_identity_problem
-from p4sgd.host.devices.merging import cut_evenly, find_merge_limit, plan_packets
 from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError, option
@@ -22,6 +20,8 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.fixed import EngineWeights
 from p4sgd.hw.spec.image import pack_labels
+from p4sgd.hw.spec.job import JOB_NUMBERS
+from p4sgd.hw.spec.packet import KEY_BITS, KEYED_VERSION, VERSION
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import LossTable, RunSettings
@@ -66,19 +66,16 @@ class _Member:
 
 
 class Session:
-    """A device in use: it is checked, loaded and run.
+    """A device in use: it is loaded and run; the caller closes it.
 
     Call `upload`, `load_table` and `configure` in this order, then `run`, `read_weights`, `write_weights`,
     `load_labels`, `load_table` and `configure` as often as needed. The workers join a job when the session begins. A
-    `P4sgdError` if a worker is no P4SGD worker, has another version of the register map or another configuration than
-    the device expects, or if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
+    `P4sgdError` if the aggregator refuses the job (`p4sgd.host.aggregators.membership`).
 
     Parameters
     ----------
-    device
-        The device; the caller closes it.
     network
-        How the workers find the aggregator. If None, the device's settings are used, or the defaults.
+        How the workers find the aggregator; by default as the device says.
     communicator
         Ranks that share a job, with a session each: worker i belongs to rank i mod ranks. All make the same calls.
     merge
@@ -87,10 +84,8 @@ class Session:
 
     Attributes
     ----------
-    network : NetworkSettings
-        The settings in use.
-    limit : MergeLimit
-        The version of the packet that all members speak, and how many micro-batches they take in one.
+    most : int
+        Most micro-batches in a packet of version 2 that all members take; 0 if some speak version 1 only.
     micro_batches : int
         Micro-batches in a packet, since `configure`.
     """
@@ -110,14 +105,19 @@ class Session:
             for index, worker in enumerate(device.workers)
         ]
         self._names = names_of(device, self.workers)
-        for each in self._members:
-            if problem := find_identity_problem(each.client, each.worker.config):
-                raise P4sgdError(f"{self._names[each.shard]} of device {device.name} {problem}")
         self.network = network or device.network_settings or NetworkSettings()
         self._merge = merge
-        most = self._gather(lambda member: member.client.read(registers.MERGE_MOST)["value"])
-        aggregator = broadcast(communicator, None if device.aggregator is None else device.aggregator.most)
-        self.limit = find_merge_limit(most, aggregator, self._names, merge)
+        known = self._gather(lambda member: member.client.read(registers.MERGE_MOST)["value"])
+        aggregator = broadcast(communicator, 0 if device.aggregator is None else device.aggregator.most)
+        self.most = min(*known, aggregator)
+        if merge is not None and merge > max(1, self.most):
+            from p4sgd.host.devices.merging import why_no_more
+
+            raise UserError(
+                f"{option('merge', merge)}: a packet of this job has at most {max(1, self.most)} "
+                f"micro-batch{'es' * (self.most > 1)}, as {why_no_more(known, aggregator, self._names)}; give no more, "
+                f"or leave {option('merge')} out"
+            )
         self.micro_batches = 1
         self._settings: RunSettings | None = None
         self._plan: MessageTimes | None = None
@@ -132,8 +132,13 @@ class Session:
         return len(self._members) * self._ranks.size
 
     @property
+    def version(self) -> int:
+        """Highest version of the packet that all members speak."""
+        return KEYED_VERSION if self.most else VERSION
+
+    @property
     def message_times(self) -> "MessageTimes | None":
-        """How the sums of a mini-batch travel, in packets or between ranks; None if nothing was planned."""
+        """How the sums of a mini-batch travel; None if nothing was planned."""
         if self._plan is None:
             return self._device.message_times
         return replace(self._plan, measured_s=statistics.median(self._seconds) if self._seconds else None)
@@ -141,11 +146,7 @@ class Session:
     # -- before a run --------------------------------------------------------------------------------------------
 
     def upload(self, images: Sequence[WorkerImage]) -> None:
-        """Write every worker's lines and labels to its memory.
-
-        ``images`` are one for every worker of the device, with the same number of samples. The device may keep
-        references to them, so they must not change.
-        """
+        """Write the image of every worker of this process. The device may keep references: they must not change."""
         for each, image in zip(self._members, images, strict=True):
             config = each.worker.config
             for number, lines in enumerate(image.port_lines):
@@ -159,8 +160,7 @@ class Session:
             self._write_labels(each, image.labels, image.importances)
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
-        """Write labels, and weights of the samples if they have any, as `WorkerImage` has them, in place of those that
-        are there. The device may keep references to them, so they must not change."""
+        """Replace labels and weights of the samples, of the form and under the conditions of `upload`."""
         for each in self._members:
             self._write_labels(each, labels, importances)
 
@@ -181,7 +181,7 @@ class Session:
                 each.client.write(registers.TABLE_INTERCEPT, value=intercept)
 
     def configure(self, settings: RunSettings) -> None:
-        """Write the settings of the next runs to every worker, which gets the number of chunks of its own image, not
+        """Write the settings of the next runs to every worker, with the chunks of its own image in place of
         ``settings.chunks``. A `UserError` if a worker is too small for the run."""
         form, count = settings.features, settings.micro_batches
         for each in self._members:
@@ -199,9 +199,8 @@ class Session:
         if self._planned_for != count:
             self._planned_for, self._plan = 0, None
             self._seconds.clear()
-        if most := self.limit.most:
-            most = min(self._merge or most, most)
-            self.micro_batches = self._plan.messages[0] if self._plan else cut_evenly(count, most)
+        if self.most:
+            self.micro_batches = self._plan.messages[0] if self._plan else self._cut(count)
         for each in self._members:
             _write_settings(each.client, each.image, settings)
         self._divide(settings.mini_batches, self.micro_batches)
@@ -211,10 +210,11 @@ class Session:
 
         Does nothing if they have a plan, if members speak version 1 only, or if a mini-batch is one micro-batch. The
         weights in the workers are lost, those in memory are not. Raises as `run`."""
-        settings, most = self._settings, self.limit.most
-        if settings is None or self._planned_for == settings.micro_batches or not most or settings.micro_batches == 1:
+        settings = self._settings
+        count = 1 if settings is None else settings.micro_batches
+        if settings is None or count in (1, self._planned_for) or not self.most:
             return
-        count = settings.micro_batches
+        from p4sgd.host.devices.merging import plan_packets
 
         def measure(mini_batches: int, merged: int) -> tuple[float, float] | None:
             mini_batches = min(mini_batches, settings.mini_batches)
@@ -223,12 +223,17 @@ class Session:
             taken = self._run(ModelSource.ZERO, store=False, timeout_s=None).mini_batch_s(mini_batches)
             return None if taken is None else (taken, broadcast(self._ranks, time.perf_counter() - begin))
 
-        merge = None if self._merge is None else cut_evenly(count, min(self._merge, most))
-        self._plan = plan_packets(measure, count, most, merge)
+        most = min(count, self.most) if self._merge is None else 0
+        self._plan = plan_packets(measure, count, self._cut(count), most)
         self._planned_for = count
         if self._plan is not None:
             self.micro_batches = self._plan.messages[0]
         self._divide(settings.mini_batches, self.micro_batches)
+
+    def _cut(self, count: int) -> int:
+        """Micro-batches in each of the fewest packets of a mini-batch of ``count``, about equally many."""
+        packets = -(-count // min(self._merge or self.most, self.most))
+        return -(-count // packets)
 
     def _divide(self, mini_batches: int, merged: int) -> None:
         """Have runs of so many mini-batches, and packets of so many micro-batches."""
@@ -239,12 +244,12 @@ class Session:
             if each.image.starts is not None:
                 for engine, lines in enumerate(each.image.starts[:, read].tolist()):
                     each.client.write_pair(registers.lines_count(engine), lines)
-            if self.limit.most:
+            if self.most:
                 each.client.write(registers.MERGE, value=merged)
 
     def write_weights(self, weights: Sequence[EngineWeights]) -> None:
-        """Write the weights of each worker of the job to the workers' memory, for runs with `ModelSource.MEMORY`. The
-        device may keep references to them, so they must not change."""
+        """Write the weights of each worker of the job to memory, for runs with `ModelSource.MEMORY`; they must not
+        change."""
         for each in self._members:
             config, address = each.worker.config, each.image.model_address
             for engine, values in enumerate(weights[each.shard]):
@@ -283,7 +288,7 @@ class Session:
             raise
         flags = self._check_run()
         self._joined = True
-        further = registers.KEYED_COUNTERS if self.limit.most else {}
+        further = registers.KEYED_COUNTERS if self.most else {}
         counters = self._gather(
             lambda member: member.client.read_counters(registers.counters(member.worker.config) | further)
         )
@@ -307,10 +312,10 @@ class Session:
         flags = [{name for name, value in status.items() if value} for status in statuses]
         for index, (ended, own) in enumerate(zip(done, flags, strict=True)):
             if not ended or own & _NOT_RUN:
-                reason = f": its STATUS has {', '.join(sorted(own))}" if own else ""
+                seen = ", ".join(sorted(own)) or "none"
                 raise P4sgdError(
-                    f"{self._names[index]} did not run to the end{reason}; {void}. Make sure that no other program "
-                    "uses the worker, and try again"
+                    f"{self._names[index]} did not run to the end (STATUS: {seen}); {void}. Make sure that no other "
+                    "program uses the worker, and try again"
                 )
         return frozenset().union(*flags)
 
@@ -360,10 +365,15 @@ class Session:
         """Have the workers join a job, by default the next that is in no worker's JOB register and that the aggregator
         does not serve."""
         self._refuse_busy()  # a run would never end if its worker changed jobs meanwhile
+        aggregator = self._device.aggregator
+        known = self._gather(lambda member: member.client.read(registers.JOB)["job"])
+        if number is None and aggregator is None and self._ranks.size == 1:
+            number = (max(known) + 1) % JOB_NUMBERS
         if number is not None:
-            self._join_as(number)
+            return self._join_as(number)
+        from p4sgd.host.aggregators.membership import NumberTakenError, free_number
+
         while not self._joined:
-            aggregator = self._device.aggregator
             served = set() if aggregator is None else {job.number for job in aggregator.served().values()}
             known = self._gather(lambda member: member.client.read(registers.JOB)["job"])
             taken = set(known).union(*self._ranks.all_gather(served))
@@ -372,7 +382,8 @@ class Session:
 
     def _join_as(self, number: int) -> None:
         network = self.network
-        key = broadcast(self._ranks, draw_key(self.limit.most))
+        # Packets of an earlier job with the same number are not taken for its own; those of version 1 have no key.
+        key = broadcast(self._ranks, secrets.randbits(KEY_BITS) if self.most else None)
         for each in self._members:
             client = each.client
             if client.read(registers.MERGE_MOST)["value"]:

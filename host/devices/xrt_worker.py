@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.identification import read_configuration
+from p4sgd.host.devices.device import read_configuration
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress, read_sensors
 from p4sgd.host.xrt.kernel import PAGE, BoardKernel
@@ -16,7 +16,7 @@ from p4sgd.host.xrt.mac import open_mac
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import Access, RegisterClient
+from p4sgd.hw.spec.register_map import Access
 
 KERNEL = "p4sgd_worker"
 """Name of the kernel. Its argument i is memory i (`WorkerConfig.memories`)."""
@@ -44,12 +44,7 @@ class BoardWorker:
     program is killed by SIGKILL. A `UserError` as of `BoardKernel`; a `P4sgdError` if the board does not answer as a
     worker should, also in later calls.
 
-    Attributes
-    ----------
-    config : WorkerConfig
-        Its configuration.
-    mac : BoardMac or None
-        The MAC of its link, if the xclbin has one.
+    ``mac`` is that of its link, None if the xclbin has none.
     """
 
     process = None  # see `RemoteWorker`
@@ -60,11 +55,7 @@ class BoardWorker:
         self._seen = 0
         with contextlib.ExitStack() as opened:
             self._kernel = opened.enter_context(contextlib.closing(BoardKernel(self._name, address, KERNEL)))
-            client = RegisterClient(self._kernel.read_register, self._kernel.write_register)
-            try:
-                self.config = read_configuration(client)
-            except P4sgdError as error:
-                raise P4sgdError(f"{self._name} {error}") from None
+            self.config = read_configuration(self._name, self._kernel.client)
             self._end_run()
             self.mac = open_mac(self._name, address, None if address.is_emulated else _CAGE)
             if self.mac is not None:

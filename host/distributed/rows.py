@@ -14,14 +14,14 @@ import numpy as np
 
 from p4sgd.host.aggregators.cluster_file import Cluster, WorkerAddress
 from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, draw_key, free_number
+from p4sgd.host.aggregators.membership import JoinRequest, Membership, NumberTakenError, free_number
 from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.distributed.communicator import Communicator, broadcast, raise_on_all
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import open_link
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.job import JOB_NUMBERS
-from p4sgd.hw.spec.packet import ROUND_BITS, VALUES, mac_text
+from p4sgd.hw.spec.packet import KEY_BITS, ROUND_BITS, VALUES, mac_text
 from p4sgd.sim.network.endpoint import Endpoint
 
 _SLOTS = 64  # sums that are under way at the same time
@@ -172,7 +172,8 @@ def _begin(
         opened.callback(_end, membership)
         # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
         # 1 has none: there it is only unlikely, about 1 in 2^24, that both number and round fit.
-        key, first_round = draw_key(controller.most), secrets.randbelow(1 << ROUND_BITS)
+        key = secrets.randbits(KEY_BITS) if controller.most else None
+        first_round = secrets.randbelow(1 << ROUND_BITS)
         last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
         while True:
             job = _Job(free_number(taken, last), first_round, key)

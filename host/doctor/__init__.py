@@ -2,6 +2,5 @@
 
 from p4sgd.host.doctor.examination import examine
 from p4sgd.host.doctor.finding import Examination, Finding, Result
-from p4sgd.host.doctor.selftest import examine_self_test
 
-__all__ = ["Examination", "Finding", "Result", "examine", "examine_self_test"]
+__all__ = ["Examination", "Finding", "Result", "examine"]

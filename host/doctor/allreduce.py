@@ -25,7 +25,7 @@ _RUNS = 48
 makes a worker look as if it got no multicast in 72 % of the cases, and all runs do so once in 7 million times."""
 
 
-class SelfTest:
+class Trial:
     """A training job, loaded into the workers. Each run is one AllReduce, with as many micro-batches as a packet takes.
 
     Data are random, with a unit of features for every engine. The learning rate is such that the weights change in
@@ -33,10 +33,9 @@ class SelfTest:
     """
 
     def __init__(self, device: Device, session: Session) -> None:
-        configs, micro_batches = [worker.config for worker in device.workers], max(1, session.limit.most)
+        configs, micro_batches = [worker.config for worker in device.workers], max(1, session.most)
         rng, samples = np.random.default_rng(0), BANKS * micro_batches
         self._labels = rng.choice(LABEL.from_real([-1.0, 1.0]), samples)
-        labels = self._labels.astype(np.int32)
         unit = min(config.lanes for config in configs)
         layouts = [ImageLayout(config, config.engines * unit, samples, _FEATURES.stored, unit) for config in configs]
         self._layouts = layouts
@@ -58,11 +57,10 @@ class SelfTest:
         )
         self._session, self._source = session, ModelSource.ZERO
         self.weights: list[IntArray] = [np.zeros(layout.features, np.int64) for layout in layouts]
+        labels = self._labels.astype(np.int32)
+        data = zip(layouts, self._features, strict=True)
         session.upload(
-            [
-                WorkerImage(layout=layout, labels=labels, port_lines=tuple(layout.memories(q)))
-                for layout, q in zip(layouts, self._features, strict=True)
-            ]
+            [WorkerImage(layout=each, labels=labels, port_lines=tuple(each.memories(q))) for each, q in data]
         )
         session.load_table(self._table)
         session.configure(self._settings)
@@ -81,8 +79,8 @@ class SelfTest:
         return [layout.unpad(layout.gather(engines)) for layout, engines in read]
 
 
-def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Controller | None) -> list[Finding]:
-    """Run the self-test, which has not run yet, many times, and compare its weights with the golden model's.
+def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) -> list[Finding]:
+    """Run the trial, which has not run yet, many times, and compare its weights with the golden model's.
 
     A worker that does not receive multicast frames still trains, slowly: it sends everything again, and the aggregator
     answers it alone. So a worker is known to receive multicast frames if in some run it made fewer resends than first
@@ -92,29 +90,26 @@ def examine_allreduce(session: Session, self_test: SelfTest, aggregator: Control
     """
     sent, resent = np.zeros((2, session.workers), np.int64)
     receives = np.zeros(session.workers, bool)
-    before = None if aggregator is None else aggregator.counters()
+    before = aggregator.counters()
     for run in range(_RUNS):
         try:
-            counters = self_test.run()
+            counters = trial.run()
         except P4sgdError as error:
             evidence, remedy = {"runs": run}, ""
-            if session.limit.most:  # probes have got through before, but these are short
+            if session.most:  # probes have got through before, but these are short
                 size = evidence["frame_bytes"] = frame_bytes(session.micro_batches)
                 remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
             return judge(None, "allreduce", evidence, Problem(str(error), remedy))
         again, total = np.array([[each["PACKETS_RESENT"], each["PACKETS_SENT"]] for each in counters]).T
         receives |= again < total - again
         sent, resent = sent + total, resent + again
-    answered: dict[str, int] = {}
-    if aggregator is not None and before is not None:
-        after = aggregator.counters()
-        names = [name for name in ("FULLS_TO_ONE", "CLEARS_TO_ONE") if name in after]
-        answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names}
+    after, names = aggregator.counters(), ("FULLS_TO_ONE", "CLEARS_TO_ONE")
+    answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names if name in after}
     findings = []
     for worker in range(session.workers):
         evidence = {"packets": int(sent[worker]), "sent_again": int(resent[worker])} | answered
         findings += judge(worker, "allreduce", evidence, _why_resent(worker, receives, evidence))
-    for worker, (weights, expected) in enumerate(zip(self_test.read_weights(), self_test.weights, strict=True)):
+    for worker, (weights, expected) in enumerate(zip(trial.read_weights(), trial.weights, strict=True)):
         wrong = int(np.count_nonzero(weights != expected))
         problem = Problem(
             f"{wrong} of its {weights.size} weights differ from those of the exact model",

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Mapping
 
+from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
-from p4sgd.host.devices.device import Device
+from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
 
@@ -18,16 +19,14 @@ _ERRORS = ("FEC_CORRECTED", "FEC_UNCORRECTED", "RX_BAD_FCS", "RX_BAD", "RX_OVERF
 _CABLE = "clean or replace the cable or its modules; for a long copper cable build the bitstream with --cable copper"
 
 
-def examine_ethernet(device: Device) -> list[Finding]:
-    """Check that every Ethernet link, of workers and of an aggregator that is a board, is up and free of errors.
-
-    Otherwise find out what keeps it down. Links are watched for half a second.
-    """
-    if not (before := _links(device)):
+def examine_ethernet(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> list[Finding]:
+    """Find out what keeps Ethernet links down or makes them lose frames: of workers on boards, by shard, and of an
+    aggregator that is a board. Links are watched for half a second."""
+    if not (before := _links(boards, aggregator)):
         return []
     time.sleep(_WATCH_S)
     findings = []
-    for (is_worker, number), link in _links(device).items():
+    for (is_worker, number), link in _links(boards, aggregator).items():
         evidence, problem = _examine(before.get((is_worker, number), link), link)
         if not is_worker:
             evidence = {"aggregator_port": number, **evidence}
@@ -36,12 +35,11 @@ def examine_ethernet(device: Device) -> list[Finding]:
     return findings
 
 
-def _links(device: Device) -> dict[tuple[bool, int], LinkState]:
+def _links(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> dict[tuple[bool, int], LinkState]:
     """State of links by their end here: whether that is a worker, and its shard, or the aggregator's port."""
-    boards = sorted(device.boards.items())
-    found = {(True, shard): link for shard, board in boards if (link := board.link) is not None}
-    if isinstance(device.aggregator, BoardAggregator):
-        found |= {(False, port): mac.link_state() for port, mac in device.aggregator.macs.items()}
+    found = {(True, shard): link for shard, board in sorted(boards.items()) if (link := board.link) is not None}
+    if isinstance(aggregator, BoardAggregator):
+        found |= {(False, port): mac.link_state() for port, mac in aggregator.macs.items()}
     return found
 
 

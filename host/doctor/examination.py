@@ -1,17 +1,23 @@
-"""The examination of a cluster: all checks in order, with those of identities and settings."""
+"""The examination of a cluster: all checks in order; of identities, paths to the aggregator and back, and settings.
 
-from collections.abc import Iterator, Sequence
+"Up" is the direction to the aggregator, "down" that to the worker.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from statistics import median
 
 from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, WorkerName, client_of, names_of
-from p4sgd.host.devices.diagnosis import Echo
-from p4sgd.host.devices.identification import find_identity_problem
+from p4sgd.host.devices.diagnosis import PROBES, Echo, probe
+from p4sgd.host.devices.merging import why_no_more
 from p4sgd.host.devices.session import Session
-from p4sgd.host.doctor.allreduce import SelfTest, examine_allreduce
+from p4sgd.host.doctor.allreduce import Trial, examine_allreduce
 from p4sgd.host.doctor.ethernet import examine_ethernet
 from p4sgd.host.doctor.finding import Evidence, Examination, Finding, Problem, Result, judge
-from p4sgd.host.doctor.link import NEEDED_COUNTERS, examine_link, locate_losses
+from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason
@@ -26,14 +32,27 @@ _LONGEST_FIRST_WAIT = (WAIT_LIMIT - 1) >> _DOUBLINGS
 _ROUND_TRIPS = 2
 """Round trips that should fit into RESEND_CYCLES, as a packet may have to wait for others on the way."""
 
+_DEAD_SHARE = 0.9
+"""Share of lost probes at which a link fails: every AllReduce would need tens of packets. A link that loses half of the
+round trips reaches it by chance once in a million times."""
+
+_DROPS_OF_PROBES = (
+    DropReason.RUNT,
+    DropReason.LONG,
+    DropReason.ETHERTYPE,
+    DropReason.VERSION,
+    DropReason.RESERVED,
+    DropReason.TYPE,
+)
+"""The reasons for which an aggregator drops a probe. It answers all others, whatever the worker's settings."""
+
 
 def examine(device: Device, network: NetworkSettings | None = None) -> Examination:
-    """Find out what is wrong with the network of a cluster, which the caller closes.
+    """Find out what is wrong with the network of a cluster, which has an aggregator; the caller closes it.
 
     The workers are identified, join a job as for training, and probe the aggregator. Then they train together. Their
-    memories are overwritten, and their last job ends. The counters of the aggregator are evidence if they include
-    `NEEDED_COUNTERS`. ``network`` tells how the workers find the aggregator, by default as the device does; resends are
-    chosen here.
+    memories are overwritten, and their last job ends. ``network`` tells how the workers find the aggregator, by default
+    as the device does; resends are chosen here.
     """
     names = names_of(device, len(device.workers))
     findings: list[Finding] = []
@@ -50,27 +69,34 @@ def examine(device: Device, network: NetworkSettings | None = None) -> Examinati
 
 def _stages(device: Device, network: NetworkSettings, names: Sequence[WorkerName]) -> Iterator[list[Finding]]:
     """Findings about the workers that are there, by shard: of checks that depend on those before."""
-    network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
     aggregator = device.aggregator
-    if aggregator is not None and not aggregator.counters().keys() >= NEEDED_COUNTERS:
-        aggregator = None  # some switches have no counters that locate losses
-    findings = [finding for index, name in enumerate(names) for finding in _examine_worker(device, index, name)]
-    for worker, board in sorted(device.boards.items()):
+    assert aggregator is not None
+    network = _with_first_wait(network, round(network.slack_s * 1e9) // CLOCK_NS)
+    clients = [client_of(worker) for worker in device.workers]
+    findings = [_examine_worker(*each) for each in zip(range(len(names)), names, clients, strict=True)]
+    boards = device.boards if isinstance(device, ClusterDevice) else {}
+    for shard, board in sorted(boards.items()):
         if readings := board.sensors:  # no value is a failure
             measured = {name: "unknown" if value is None else value for name, value in readings.items()}
-            findings += judge(worker, "board", measured)
-    yield findings + examine_ethernet(device)
+            findings += judge(shard, "board", measured)
+    yield findings + examine_ethernet(boards, aggregator)
     session = Session(device, network)
-    self_test = SelfTest(device, session)
-    yield _examine_identities([client_of(worker) for worker in device.workers], names, network)
-    links, patience = _examine_links(device, session, self_test, aggregator)
-    yield links
+    trial = Trial(device, session)
+    yield _examine_identities(clients, names, network)
+    links, settings, patience = list[Finding](), list[Finding](), 0
+    for shard, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
+        link, echo = _examine_link(shard, client, worker.config, aggregator, network)
+        links.append(link)
+        if echo is not None:
+            settings += _examine_settings(shard, client, worker.config, echo, session)
+            patience = max(patience, _ROUND_TRIPS * echo.cycles)
+    yield links + settings
     if network.resend_cycles < patience:  # so that every resend means a loss
         session = Session(device, _with_first_wait(network, patience))
-        self_test = SelfTest(device, session)
-    limit = session.limit
-    packets: Evidence = {"version": limit.version, "micro_batches": max(1, limit.most), "why": limit.why}
-    yield [*judge(None, "packets", packets), *examine_allreduce(session, self_test, aggregator)]
+        trial = Trial(device, session)
+    why = why_no_more([client.read(registers.MERGE_MOST)["value"] for client in clients], aggregator.most, names)
+    packets: Evidence = {"version": session.version, "micro_batches": max(1, session.most), "why": why}
+    yield [*judge(None, "packets", packets), *examine_allreduce(session, trial, aggregator)]
 
 
 def _with_first_wait(network: NetworkSettings, resend_cycles: int) -> NetworkSettings:
@@ -83,42 +109,91 @@ def _address_of(name: WorkerName) -> dict[str, int | str]:
     return {"control": name.control} if name.control else {}
 
 
-def _examine_worker(device: Device, index: int, name: WorkerName) -> list[Finding]:
-    """Check that a worker has the expected identity and configuration, and is idle."""
-    client = client_of(device.workers[index])
+def _examine_worker(shard: int, name: WorkerName, client: RegisterClient) -> Finding:
+    """Read the identity of a worker, and check that it is idle."""
     evidence = _address_of(name) | {
         "magic": f"{client.read(registers.MAGIC_WORD)['value']:#010x}",
         "version": client.read(registers.ABI)["value"],
         "config_hash": f"{client.read(registers.CONFIG_HASH)['value']:#010x}",
         "build_id": client.read(registers.BUILD_ID)["value"],
     }
-    problem = find_identity_problem(client, device.workers[index].config)
-    if problem is None and not client.read(registers.CTRL)["idle"]:
-        problem = "is busy with another run"
-    return judge(index, "worker", evidence, None if problem is None else Problem(problem))
+    is_idle = client.read(registers.CTRL)["idle"]
+    (found,) = judge(shard, "worker", evidence, None if is_idle else Problem("is busy with another run"))
+    return found
 
 
-def _examine_links(
-    device: Device, session: Session, self_test: SelfTest, aggregator: Controller | None
-) -> tuple[list[Finding], int]:
-    """Findings about the links of all workers and the settings of those that get answers, and RESEND_CYCLES that are
-    enough for all workers."""
-    links, silent, settings, patience, well = [], list[Finding](), list[Finding](), 0, None
-    for index, worker in enumerate(device.workers):
-        client = client_of(worker)
-        link, echo = examine_link(index, client, worker.config, aggregator, session.network)
-        if echo is None:
-            silent.append(link)
-            continue
-        links.append(link)
-        settings += _examine_settings(index, client, worker.config, echo, session)
-        patience = max(patience, _ROUND_TRIPS * echo.cycles)
-        if well is None and link.result is not Result.FAILED and not echo.failed:
-            well = client
-    if aggregator is None and silent and well is not None:
-        silent = locate_losses(silent, self_test, well, session.network.echo_s)
-    by_shard = sorted([*links, *silent], key=lambda finding: finding.worker or 0)
-    return [*by_shard, *settings], patience
+def _examine_link(
+    shard: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller, network: NetworkSettings
+) -> tuple[Finding, Echo | None]:
+    """Probe the path of a worker to the aggregator and back; returns the last answer too, with the median of all times.
+
+    Probes go to the aggregator with address PEER_MAC and, if it does not answer, to any aggregator. Its counters tell
+    losses on the way up from those on the way down.
+    """
+
+    def ask(number: int, *, broadcast: bool) -> list[Echo]:
+        """Answers about the worker's last slot: an aggregator with fewer slots lacks it."""
+        numbers, slot, echo_s = range(number, number + PROBES), config.slots - 1, network.echo_s
+        asked = [probe(client, slot=slot, number=each, broadcast=broadcast, echo_s=echo_s) for each in numbers]
+        return [echo for echo in asked if echo is not None]
+
+    before = aggregator.counters()
+    sent, echoes, misaddressed = PROBES, ask(1, broadcast=False), None
+    evidence: dict[str, int | str] = {}
+    if not echoes:
+        sent, echoes = 2 * PROBES, ask(1 + PROBES, broadcast=True)
+        if echoes and echoes[-1].source != (address := client.read_pair(registers.PEER_MAC)):
+            peer, source = (address_text(each, udp=network.udp) for each in (address, echoes[-1].source))
+            evidence = {"peer_address": peer, "aggregator_address": source}
+            misaddressed = Problem(
+                f"no aggregator has the address {peer} in PEER_MAC; the one that answers has {source}",
+                f"give the workers {source} as the aggregator's address, or the aggregator {peer} as its own",
+            )
+    # Frames of other jobs are among those counted, but they are no probes: ECHOES is the number of probes that arrived.
+    counted = {name: count - before.get(name, 0) for name, count in aggregator.counters().items()}
+    drops = {drop: count for drop in _DROPS_OF_PROBES if (count := counted.get(f"DROPPED_{drop.name}"))}
+    evidence |= {"probes": sent, "echoes": len(echoes)}
+    echo = None
+    if echoes:
+        echo = replace(echoes[-1], cycles=round(median(echo.cycles for echo in echoes)))
+        evidence |= {"cycles": echo.cycles, "ns": echo.cycles * CLOCK_NS, "port": echo.port}
+    if len(echoes) < sent:
+        evidence |= {"aggregator_frames": counted["FRAMES"], "aggregator_echoes": counted["ECHOES"]}
+        evidence |= {f"aggregator_dropped_{drop.name.lower()}": count for drop, count in drops.items()}
+    why = _why_lossy(sent, len(echoes), counted) if echoes else _why_silent(sent, counted, drops)
+    (finding,) = judge(shard, "link", evidence, misaddressed or why)
+    return finding, echo
+
+
+def _why_lossy(sent: int, answered: int, counted: Mapping[str, int]) -> Problem | None:
+    if not (lost := 1 - answered / sent):
+        return None
+    arrived = min(counted["ECHOES"], sent)  # another worker may have sent probes too
+    up, down = sent - arrived, max(0, arrived - answered)
+    return Problem(
+        f"{lost:.0%} of the probes or their echoes are lost: {up} of {sent} on the way up, {down} of {arrived} on the "
+        "way down",
+        "check the link for bit errors, and the network for congestion",
+        Result.FAILED if lost >= _DEAD_SHARE else Result.WARNING,
+    )
+
+
+def _why_silent(sent: int, counted: Mapping[str, int], drops: Mapping[DropReason, int]) -> Problem:
+    if counted["ECHOES"]:
+        return Problem(
+            "the aggregator answers, but nothing comes back: the way down is dead",
+            "check the ports that frames for its LOCAL_MAC leave the network by, its cable, and its receiver",
+        )
+    why = max(drops, key=drops.__getitem__, default=None)
+    if why is None or drops[why] < sent / 2:
+        return Problem(
+            "nothing that it sends comes to the aggregator: the way up is dead",
+            "check the worker's transmitter, its cable, and the ports that its frames enter the network by",
+        )
+    return Problem(
+        f"the aggregator drops what it sends: it is {why.help}",
+        "check that both were generated by the same version of p4sgd, and the way up for bit errors",
+    )
 
 
 def _examine_identities(
@@ -133,7 +208,7 @@ def _examine_identities(
     macs: dict[int, int] = {}
     for worker, client in enumerate(clients):
         shard, mac = client.read(registers.JOB)["shard"], client.read_pair(registers.LOCAL_MAC)
-        address = network.address_text(mac)
+        address = address_text(mac, udp=network.udp)
         problems = []
         if (other := shards.setdefault(shard, worker)) != worker:
             text = f"it is shard {shard}, and so is {names[other]}"
@@ -154,12 +229,12 @@ def _examine_settings(
 ) -> list[Finding]:
     """Compare a worker's settings with the aggregator's, as its echo about the worker's last slot has them."""
     who, local = client.read(registers.JOB), client.read_pair(registers.LOCAL_MAC)
-    limit, text = session.limit, session.network.address_text
+    text = partial(address_text, udp=session.network.udp)
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
-    evidence |= {"slots": config.slots, "version": limit.version, "port": echo.port, "address": text(local)}
+    evidence |= {"slots": config.slots, "version": session.version, "port": echo.port, "address": text(local)}
     problems = [_why_dropped(check, who, text(local), config, echo, text(echo.expected)) for check in echo.failed]
     highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
-    if not limit.version <= echo.version <= highest:
+    if not session.version <= echo.version <= highest:
         other = Problem(
             f"the aggregator speaks version {echo.version} of the packet format, the worker version {highest}",
             "generate both again with the same version of p4sgd",

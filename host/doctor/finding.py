@@ -13,12 +13,9 @@ class Result(Enum):
     """Outcome of a check."""
 
     PASSED = "passed"
-    WARNING = "warning"
-    """Training works, but not as well as it could."""
-    LATE = "late"
-    """The worker is not there yet, which its entry in the cluster file allows."""
-    FAILED = "failed"
-    """Training does not work."""
+    WARNING = "warning"  # training works, but not as well as it could
+    LATE = "late"  # the worker is not there yet, which its entry in the cluster file allows
+    FAILED = "failed"  # training does not work
 
 
 class Problem(NamedTuple):
@@ -31,19 +28,13 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check of one worker.
+    """Result of one check of one worker."""
 
-    Parameters
-    ----------
-    worker
-        Number of the worker in the cluster file, its shard where there is none; ``None`` if the check is of all workers
-        together, or of a link of the aggregator.
-    check
-        ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or ``weights``; of a
-        board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
-    """
-
+    # Its number in the cluster file, its shard where there is none; None if the check is of all workers together, or of
+    # a link of the aggregator.
     worker: int | None
+    # ``worker``, ``board``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or ``weights``; of a
+    # board's self-test ``clock``, ``memory <port>`` or ``cage <number>``.
     check: str
     result: Result
     evidence: Evidence = field(default_factory=dict)
@@ -61,15 +52,12 @@ def judge(worker: int | None, check: str, evidence: Evidence, *problems: Problem
 
 @dataclass(frozen=True)
 class Examination:
-    """Findings in the order of the checks.
-
-    ``complete`` tells whether all checks were made: one that fails ends the examination if later ones depend on it.
-    """
+    """Findings in the order of the checks; a failed one on which later checks depend leaves it not ``complete``."""
 
     findings: tuple[Finding, ...]
     complete: bool
 
     @property
     def healthy(self) -> bool:
-        """Whether no check has failed, so that the cluster can train."""
+        """No check has failed, so the cluster can train."""
         return all(finding.result is not Result.FAILED for finding in self.findings)

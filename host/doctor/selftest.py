@@ -1,15 +1,36 @@
 """The self-test of a board: what its memory ports and MACs do, and whether that is enough for a worker."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from p4sgd.host.doctor.ethernet import why_down
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
-from p4sgd.host.xrt.mac import await_links
-from p4sgd.host.xrt.selftest import BoardSelfTest
+from p4sgd.host.errors import P4sgdError
+from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
+from p4sgd.host.xrt.kernel import BankMemory, BoardKernel
+from p4sgd.host.xrt.mac import BoardMac, await_links, open_mac
+from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.cmac import FEC_LANES, LinkState
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import FRAME_BYTES
-from p4sgd.hw.spec.selftest import first_number, number_of_word, pattern, read_result
+from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
+from p4sgd.hw.spec.selftest import Sizes, first_number, number_of_word, pattern, read_result
+
+_STILL_CYCLES = 10_000
+"""Cycles without a beat or a frame after which none is waited for, 40 µs at 250 MHz: memory answers within 1 µs, and so
+do the MAC and its transceivers. Cycles, because Vitis' emulator may do few a second."""
+
+_STILL_S = 1.0
+"""Longest time that so many cycles take on a board."""
+
+_CLOCK_S = 0.1
+"""Time for which the clock is counted. A register is read in some 10 µs, so the rate is known to a part in 1,000."""
+
+_CLOCK_READINGS = 5
+
+_POLL_S = 0.0005
 
 _SHARE = 0.9
 """Least share of a beat a cycle at which memory keeps up with a port.
@@ -32,13 +53,150 @@ _SEEDS = {"read": 0x1234_5678, "written": 0x8765_4321}
 _EMULATED_SIZE, _EMULATED_FRAMES = 1 << 16, 1000
 """Most bytes of each port's memory, and frames, in Vitis' emulator, which simulates some thousand cycles a second."""
 
-_LINK_CONFIGURATION = "the sp= lines of link_hw.cfg"
+_LOSSES = ("TX_DROPPED", "RX_BAD", "RX_BAD_FCS", "RX_OVERFLOWS", "FEC_CORRECTED", "FEC_UNCORRECTED", "LINK_LOSSES")
+"""Counters of a MAC that tell where frames are lost."""
+
+_CHECK_LINKS = "check the sp= lines of link_hw.cfg"
 _TIMING = "was timing met when it was linked?"
 
 
-def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback: bool = True) -> list[Finding]:
-    """Run the self-test of a board, and judge what it finds. The content of its memory is lost; raises as a
-    `BoardSelfTest`.
+class SelfTest:
+    """A kernel of the self-test, by its registers; ``name`` is for messages.
+
+    Its ``sizes`` are read from it, ``memories`` are those of its ports, and ``macs`` those of its cages, none in Vitis'
+    emulator, where frames come back without. Results of a run are by port or cage
+    (`p4sgd.hw.spec.selftest.port_results`, ``cage_registers``). A `P4sgdError` if it is none of this version, if a run
+    does not end, or if the kernel's clock stands still.
+    """
+
+    def __init__(
+        self, name: str, client: RegisterClient, memory: Callable[[int], BankMemory], *, is_emulated: bool = False
+    ) -> None:
+        self._name = name
+        self._client = client
+        self.is_emulated = is_emulated
+        self._still_s = EMULATED_WAIT_S if is_emulated else _STILL_S
+        identity = selftest.IDENTITY, selftest.MAGIC, selftest.ABI_VERSION
+        unknown, who = f"{name} has no self-test: its first word", f"{name} has"
+        if problem := find_other_map(client, *identity, unknown=unknown, who=who):
+            raise P4sgdError(problem)
+        self.sizes = Sizes(**client.read(selftest.GEOMETRY))
+        self.memories = [memory(port) for port in range(self.sizes.memories)]
+        self.macs: dict[int, BoardMac] = {}
+
+    def set_port(self, port: int, first: int) -> None:
+        """Have a port use its memory from the start, where the beat has the number ``first``."""
+        self._client.write_pair(selftest.address_of(port), self.memories[port].address)
+        self._client.write(selftest.first_of(port), value=first)
+
+    def read(
+        self, ports: Iterable[int], groups: int, burst_beats: int = 1, stride_beats: int = 1
+    ) -> dict[int, dict[str, int]]:
+        """Let ports read, all at once, each so many groups of a shape (`p4sgd.hw.spec.selftest.SHAPE`)."""
+        self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats)
+        self._client.write(selftest.GROUPS, value=groups)
+        return self._run(list(ports), groups * burst_beats, read=1)
+
+    def write(self, ports: Iterable[int], chunks: int) -> dict[int, dict[str, int]]:
+        """Let ports write, all at once, each so many chunks."""
+        self._client.write(selftest.CHUNKS, value=chunks)
+        return self._run(list(ports), chunks * self.sizes.chunk_beats, write=1)
+
+    def _run(self, ports: list[int], beats: int, **command: int) -> dict[int, dict[str, int]]:
+        registers = {port: selftest.port_results(port) for port in ports}
+        self._client.write_pair(selftest.PORTS, sum(1 << port for port in ports))
+        self._client.write(selftest.RUN, **command)
+        self._wait(
+            lambda: not self._client.read_pair(selftest.BUSY),
+            lambda: [self._value(known["beats"]) for known in registers.values()],
+        )
+        busy, results = self._client.read_pair(selftest.BUSY), self._results(registers)
+        stuck = {f"memory port {port}": result["beats"] for port, result in results.items() if busy >> port & 1}
+        self._check_ended(stuck, f"{beats:,} beats", f"reset the board (xbutil reset), and {_CHECK_LINKS}")
+        return results
+
+    def send(self, cages: Iterable[int], frames: int) -> dict[int, dict[str, int]]:
+        """Let Ethernet ports send frames, all at once, and wait until these have come back or are lost."""
+        registers = {cage: selftest.cage_registers(cage) for cage in cages}
+        self._client.write(selftest.CAGES, value=sum(1 << cage for cage in registers))
+        self._client.write(selftest.SEND, value=frames)
+
+        def totals(*names: str) -> list[int]:
+            return [sum(self._value(known[name]) for name in names) for known in registers.values()]
+
+        self._wait(lambda: not any(totals("sending")), lambda: totals("sent"))
+        stuck = {f"cage {cage}": each["sent"] for cage, each in self._results(registers).items() if each["sending"]}
+        self._check_ended(stuck, f"{frames:,} frames", "the MAC takes none")
+        came = partial(totals, "received", "wrong")
+        self._wait(lambda: min(came(), default=frames) >= frames, came)
+        return self._results(registers)
+
+    def _check_ended(self, stuck: Mapping[str, int], wanted: str, why: str) -> None:
+        """Refuse ports that have not ended, given how much each has done."""
+        if stuck:
+            done = ", ".join(f"{port} has had {count:,}" for port, count in stuck.items())
+            raise P4sgdError(
+                f"{self._name} does not end its run: of {wanted} {done}, and none in the last {_STILL_CYCLES:,} "
+                f"cycles: {why}"
+            )
+
+    def megahertz(self) -> float:
+        """Rate of the kernel's clock, by this machine's; P4sgdError if it stands still."""
+        began, first = self._read_clock()
+        time.sleep(_CLOCK_S)
+        ended, last = self._read_clock()
+        if last == first:
+            raise self._standing_still()
+        return (last - first) % (1 << selftest.WORD_BITS) / (ended - began) / 1e6
+
+    def _read_clock(self) -> tuple[float, int]:
+        """Time of this machine and CLOCK, by the quickest of some readings: others may have been interrupted."""
+        readings = []
+        for _ in range(_CLOCK_READINGS):
+            began, clock = time.monotonic(), self._value(selftest.CLOCK)
+            readings.append((time.monotonic() - began, began, clock))
+        return min(readings)[1:]
+
+    def _wait(self, is_done: Callable[[], bool], count: Callable[[], object]) -> None:
+        """Wait until something is done, or until nothing has been counted for a while."""
+        counted, since, end = count(), self._value(selftest.CLOCK), time.monotonic() + self._still_s
+        while not is_done():
+            time.sleep(_POLL_S)
+            clock = self._value(selftest.CLOCK)
+            if (clock - since) % (1 << selftest.WORD_BITS) >= _STILL_CYCLES:
+                if (latest := count()) == counted:
+                    return
+                counted, since, end = latest, clock, time.monotonic() + self._still_s
+            elif time.monotonic() > end:
+                raise self._standing_still()
+
+    def _standing_still(self) -> P4sgdError:
+        return P4sgdError(f"{self._name}: the kernel's clock stands still: reset the board (xbutil reset)")
+
+    def _results(self, registers: dict[int, dict[str, Register]]) -> dict[int, dict[str, int]]:
+        return {
+            number: {name: self._value(register) for name, register in known.items()}
+            for number, known in registers.items()
+        }
+
+    def _value(self, register: Register) -> int:
+        return self._client.read(register)["value"]
+
+
+@contextlib.contextmanager
+def open_self_test(address: BoardAddress) -> Iterator[SelfTest]:
+    """Load the xclbin of the address, and open its self-test; raises as `BoardKernel`, `SelfTest` and `BoardMac`."""
+    name = str(address)
+    with contextlib.closing(BoardKernel(name, address, selftest.KERNEL)) as kernel, contextlib.ExitStack() as opened:
+        test = SelfTest(name, kernel.client, kernel.memory, is_emulated=address.is_emulated)
+        for cage in range(test.sizes.cages):
+            if (mac := open_mac(name, address, cage)) is not None:
+                test.macs[cage] = opened.enter_context(contextlib.closing(mac))
+        yield test
+
+
+def examine_self_test(test: SelfTest, *, size: int, frames: int, loopback: bool = True) -> list[Finding]:
+    """Run the self-test of a board, and judge what it finds. The content of its memory is lost; raises as a `SelfTest`.
 
     ``size`` are the bytes of each port's memory, a multiple of 4096, and ``frames`` those that each cage sends. In
     ``loopback`` the transceivers receive what they send; else a cable joins the two cages, or a plug each to itself.
@@ -47,10 +205,10 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
     Of an emulated board, whose time is another, there is no ``clock``, and rates are those of the nominal one.
     """
     findings, megahertz = list[Finding](), _NOMINAL_MEGAHERTZ
-    if board.is_emulated:
+    if test.is_emulated:
         size, frames = min(size, _EMULATED_SIZE), min(frames, _EMULATED_FRAMES)
     else:
-        megahertz = board.kernel.megahertz()
+        megahertz = test.megahertz()
         slow = Problem(
             f"the kernels' clock has {megahertz:.0f} MHz, not {_NOMINAL_MEGAHERTZ:g}: linking did not meet timing",
             "look for the failing paths in the reports of v++ (out/hw/reports); rates below are at this clock",
@@ -58,21 +216,25 @@ def examine_self_test(board: BoardSelfTest, *, size: int, frames: int, loopback:
         )
         is_slow = megahertz < 0.99 * _NOMINAL_MEGAHERTZ  # v++ lowers the clock of a kernel that misses timing
         findings += judge(None, "clock", {"megahertz": f"{megahertz:.1f}"}, slow if is_slow else None)
-    findings += _examine_memories(board, size, megahertz)
-    return findings + _examine_cages(board, frames, megahertz, loopback)
+    findings += _examine_memories(test, size, megahertz)
+    return findings + _examine_cages(test, frames, megahertz, loopback)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
 
 
 class _Port:
     """A memory port: what it reads and writes, what its runs have shown, and what is wrong."""
 
-    def __init__(self, board: BoardSelfTest, number: int, size: int, megahertz: float) -> None:
-        sizes = board.kernel.sizes
-        self._board = board
+    def __init__(self, test: SelfTest, number: int, size: int, megahertz: float) -> None:
+        sizes = test.sizes
+        self._test = test
         self._megahertz = megahertz
         self.number = number
+        self.memory = test.memories[number]
+        self.memory.reserve(size)
         self.beat_bytes = sizes.bytes_of(number)
         self.beats = size // self.beat_bytes
-        self.address = board.reserve(number, size)
         engine, own = divmod(number, sizes.ports)
         where = "labels" if number == sizes.memories - 1 else f"engine {engine}, port {own}"
         self.name = f"memory port {number} ({where})"
@@ -80,10 +242,10 @@ class _Port:
         self.problems: list[Problem] = []
 
     def first(self, seed: str, beat: int = 0) -> int:
-        return first_number(self.address + beat * self.beat_bytes, self.beat_bytes, _SEEDS[seed])
+        return first_number(self.memory.address + beat * self.beat_bytes, self.beat_bytes, _SEEDS[seed])
 
     def set(self, seed: str) -> None:
-        self._board.kernel.set_port(self.number, self.address, self.first(seed))
+        self._test.set_port(self.number, self.first(seed))
 
     def note(self, run: str, result: Mapping[str, int]) -> bool:
         """Add what a run has counted to the evidence; whether there is still something to find out about the port."""
@@ -95,116 +257,105 @@ class _Port:
             self.evidence[name] = int(self.evidence.get(name, 0)) + result[name]
         return all(problem.result is not Result.FAILED for problem in self.problems)
 
+    def add(self, text: str, remedy: str, result: Result = Result.FAILED) -> None:
+        """Note a problem."""
+        self.problems.append(Problem(f"{self.name} {text}", remedy, result))
+
 
 def _share(result: Mapping[str, int]) -> float:
     return result["beats"] / max(1, result["cycles"] - result["latency"])
 
 
-def _examine_memories(board: BoardSelfTest, size: int, megahertz: float) -> list[Finding]:
+def _examine_memories(test: SelfTest, size: int, megahertz: float) -> list[Finding]:
     """Let every port read alone, all of the engines at once and single beats, and those that a worker writes write."""
-    kernel, sizes = board.kernel, board.kernel.sizes
-    ports = [_Port(board, number, size, megahertz) for number in range(sizes.memories)]
+    ports = [_Port(test, number, size, megahertz) for number in range(test.sizes.memories)]
     for port in ports:
         port.set("read")
-        board.write_memory(port.number, pattern(port.first("read"), port.beats, port.beat_bytes))
-    engines = range(sizes.memories - 1)  # the labels need little, and may share a channel with the last bank
+        port.memory.write(0, pattern(port.first("read"), port.beats, port.beat_bytes).reshape(-1))
+    engines = range(test.sizes.memories - 1)  # the labels need little, and may share a channel with the last bank
     beats = ports[0].beats
     for port in ports:
-        _judge_reads(board, ports, "alone", kernel.read([port.number], port.beats))
-    _judge_reads(board, ports, "together", kernel.read(engines, beats))
-    _judge_reads(board, ports, "single beats", kernel.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
-    _store(board, [ports[number] for number in engines if sizes.writes(number)], size)
-    found = []
-    for port in ports:
-        problems = [problem._replace(text=f"{port.name} {problem.text}") for problem in port.problems]
-        found += judge(None, f"memory {port.number}", port.evidence, *problems)
-    return found
+        _judge_reads(ports, "alone", test.read([port.number], port.beats))
+    _judge_reads(ports, "together", test.read(engines, beats))
+    _judge_reads(ports, "single beats", test.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
+    _judge_writes(test, [ports[number] for number in engines if test.sizes.writes(number)], size)
+    return [found for port in ports for found in judge(None, f"memory {port.number}", port.evidence, *port.problems)]
 
 
-def _judge_reads(
-    board: BoardSelfTest, ports: Sequence[_Port], run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1
-) -> None:
+def _judge_reads(ports: Sequence[_Port], run: str, results: Mapping[int, Mapping[str, int]], stride: int = 1) -> None:
     for number, result in results.items():
-        port, share, problem = ports[number], _share(result), None
+        port, share = ports[number], _share(result)
         if not port.note(run, result):
             continue
-        if result["errors"]:
-            problem = Problem(
-                f"answers with {result['errors']} errors: its addresses are not those of a memory that it reaches",
-                f"check {_LINK_CONFIGURATION}",
-            )
+        if errors := result["errors"]:
+            port.add(f"answers with {errors} errors: its addresses are not those of a memory it reaches", _CHECK_LINKS)
         elif result["wrong"]:
-            problem = _why_wrong(board, ports, port, result, stride)
+            port.add(*_why_wrong(ports, port, result, stride))
         elif share < _SHARE and stride > 1:
-            problem = Problem(
+            port.add(
                 f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",
-                "memory takes fewer reads at a time than the port asks for: train with all stored planes, which "
-                "are read at the full rate",
+                "memory takes fewer reads at a time than the port asks for: train with all stored planes, which are "
+                "read at the full rate",
                 Result.WARNING,
             )
         elif share < _SHARE:
             others = "while the others read, too: they share a channel" if run == "together" else "alone"
-            problem = Problem(
+            port.add(
                 f"reads only {share:.0%} of a beat a cycle {others}",
-                f"check {_LINK_CONFIGURATION}: no two ports of engines may have the same channels, and each should "
-                "be at channels of its own",
+                f"{_CHECK_LINKS}: no two ports of engines may have the same channels, and each should be at channels "
+                "of its own",
             )
-        if problem is not None:
-            port.problems.append(problem)
 
 
-def _why_wrong(
-    board: BoardSelfTest, ports: Sequence[_Port], port: _Port, result: Mapping[str, int], stride: int
-) -> Problem:
+def _why_wrong(ports: Sequence[_Port], port: _Port, result: Mapping[str, int], stride: int) -> tuple[str, str]:
+    """Problem of a port that reads wrong beats, and its remedy."""
     what = f"reads {result['wrong']:,} of {result['beats']:,} beats wrong"
     beat, found = result["wrong_beat"] * stride, number_of_word(result["wrong_word"], _SEEDS["read"])
     for other in ports:
-        came = (found - other.address // other.beat_bytes) % (1 << 32)
+        came = (found - other.memory.address // other.beat_bytes) % (1 << 32)
         if came >= other.beats or (other is port and came == beat):
             continue
         if other is not port:
-            return Problem(
-                f"{what}: they are those of {other.name}",
-                f"the two are swapped, or get the same address: check {_LINK_CONFIGURATION} and p4sgd_selftest.xml",
-            )
-        return Problem(
-            f"{what}: beat {came:,} comes where beat {beat:,} belongs",
-            "bits of addresses get lost, or beats come out of order: suspect the way to the memory",
-        )
+            remedy = f"the two are swapped, or get the same address: {_CHECK_LINKS} and p4sgd_selftest.xml"
+            return f"{what}: they are those of {other.name}", remedy
+        remedy = "bits of addresses get lost, or beats come out of order: suspect the way to the memory"
+        return f"{what}: beat {came:,} comes where beat {beat:,} belongs", remedy
     words = [str(word) for word in range(port.beat_bytes // 4) if result["wrong_words"] >> word & 1]
     what += f", in words {', '.join(words)}; the first is beat {beat:,}"
-    content = board.read_memory(port.number, beat * port.beat_bytes, port.beat_bytes).reshape(1, -1)
+    content = port.memory.read(beat * port.beat_bytes, port.beat_bytes).reshape(1, -1)
     if read_result(content, port.first("read", beat))["wrong"]:
-        return Problem(f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate")
-    return Problem(f"{what}, which the host reads right", f"suspect the way from the memory to the kernel: {_TIMING}")
+        return f"{what}, which the host reads wrong, too", "suspect the memory or PCI Express: xbutil validate"
+    return f"{what}, which the host reads right", f"suspect the way from the memory to the kernel: {_TIMING}"
 
 
-def _store(board: BoardSelfTest, ports: Sequence[_Port], size: int) -> None:
+def _judge_writes(test: SelfTest, ports: Sequence[_Port], size: int) -> None:
     """Let ports write another pattern as a worker stores its model, and look for it."""
-    sizes, kernel = board.kernel.sizes, board.kernel
+    sizes = test.sizes
     chunks = min(size // (sizes.chunk_beats * sizes.beat_bytes), 1 << 16)
     beats, numbers = chunks * sizes.chunk_beats, [port.number for port in ports]
     for port in ports:
         port.set("written")
-    stored, read = kernel.write(numbers, chunks), kernel.read(numbers, beats)
+    stored, read = test.write(numbers, chunks), test.read(numbers, beats)
     for port in ports:
         result = stored[port.number]
         if not port.note("store", result):
             continue
-        content = board.read_memory(port.number, 0, beats * sizes.beat_bytes).reshape(beats, -1)
+        content = port.memory.read(0, beats * sizes.beat_bytes).reshape(beats, -1)
         wrong, own = read_result(content, port.first("written"))["wrong"], read[port.number]["wrong"]
         if result["errors"]:
-            text = f"gets {result['errors']} errors where it writes"
-            port.problems.append(Problem(text, f"check {_LINK_CONFIGURATION}"))
+            port.add(f"gets {result['errors']} errors where it writes", _CHECK_LINKS)
         elif wrong or own:
-            text = (
-                f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, and the port itself {own:,}"
+            port.add(
+                f"has written {beats:,} beats; then the host reads {wrong:,} of them wrong, the port itself {own:,}",
+                f"suspect the way from the kernel to the memory: {_TIMING}",
             )
-            port.problems.append(Problem(text, f"suspect the way from the kernel to the memory: {_TIMING}"))
 
 
-def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
-    macs = board.macs
+# -- Ethernet ----------------------------------------------------------------------------------------------------------
+
+
+def _examine_cages(test: SelfTest, frames: int, megahertz: float, loopback: bool) -> list[Finding]:
+    macs = test.macs
     try:
         for mac in macs.values():
             mac.set_loopback(loopback)
@@ -212,15 +363,15 @@ def _examine_cages(board: BoardSelfTest, frames: int, megahertz: float, loopback
         await_links(own, [mac for mac in macs.values() if mac not in own])
         before = {cage: mac.link_state() for cage, mac in macs.items()}
         up = [cage for cage, link in before.items() if link.status["up"]]
-        results = board.kernel.send(up if macs else range(board.kernel.sizes.cages), frames)
+        results = test.send(up if macs else range(test.sizes.cages), frames)
         after = {cage: mac.link_state() for cage, mac in macs.items()}
     finally:
         for mac in macs.values():
             mac.set_loopback(False)
     found = []
     for cage in sorted(results.keys() | before.keys()):
-        links = (before[cage], after[cage]) if cage in before else None
         if cage in results:
+            links = (before[cage], after[cage]) if cage in before else None
             evidence, problem = _judge_frames(frames, results[cage], megahertz, links, loopback)
         else:
             evidence, problem = before[cage].status, _why_down(before[cage], loopback)
@@ -240,10 +391,6 @@ def _why_down(link: LinkState, loopback: bool) -> Problem:
     )
 
 
-_LOSSES = ("TX_DROPPED", "RX_BAD", "RX_BAD_FCS", "RX_OVERFLOWS", "FEC_CORRECTED", "FEC_UNCORRECTED", "LINK_LOSSES")
-"""Counters of a MAC that tell where frames are lost."""
-
-
 def _judge_frames(
     frames: int, result: Mapping[str, int], megahertz: float, links: tuple[LinkState, LinkState] | None, loopback: bool
 ) -> tuple[Evidence, Problem | None]:
@@ -259,11 +406,10 @@ def _judge_frames(
         text = "frames came back out of order, or others in their place"
         if wrong or lost:
             text = f"of {frames:,} frames {lost:,} were lost, and {wrong:,} came back wrong"
+        remedy = "clean or replace the cable; then run it without --cable, to test the MAC alone"
         if loopback:
-            return evidence, Problem(
-                text, f"the MAC's counters tell where; no cable is to blame in loopback: {_TIMING}"
-            )
-        return evidence, Problem(text, "clean or replace the cable; then run it without --cable, to test the MAC alone")
+            remedy = f"the MAC's counters tell where; no cable is to blame in loopback: {_TIMING}"
+        return evidence, Problem(text, remedy)
     if links and rate < _SHARE * min(_LINE_FRAMES, megahertz):
         text = f"it sends {rate:.0f} million frames a second, of {_LINE_FRAMES:.0f} that the line carries"
         return evidence, Problem(text, "check the clock of the kernels and of the MAC", Result.WARNING)

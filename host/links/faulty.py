@@ -6,15 +6,7 @@ from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
-from p4sgd.sim.network.faults import Bursts, Faults, Line
-
-_WAYS = ("up", "down")
-"""Directions of a worker's link: frames that it sends, and frames that it receives."""
-
-_KINDS = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
-
-FAULTS = tuple(f"{way}_{kind}" for way in ("link", *_WAYS) for kind in _KINDS)
-"""Names of the faults, those of the simulated cluster's links: in both directions, and in one of them."""
+from p4sgd.sim.network.faults import DIRECTIONS, Bursts, Faults, Line, chances_of
 
 
 class _Direction:
@@ -45,35 +37,17 @@ class _Direction:
 class FaultyLink:
     """A worker's link that loses, repeats and reorders frames in both directions.
 
-    ``chances`` are those of some of `FAULTS`: one for a single direction takes the place of that for both. Raises
-    UserError if bursts of losses begin and never end.
+    ``chances`` are those of some of `p4sgd.sim.network.faults.LINK_FAULTS`. A `UserError` if bursts of losses begin and
+    never end.
     """
 
     def __init__(self, link: Link, chances: Mapping[str, float], seed: int) -> None:
         self._link = link
         rng = random.Random(seed)
-        self._up, self._down = (
-            _Direction({kind: chances.get(f"{way}_{kind}", chances.get(f"link_{kind}", 0.0)) for kind in _KINDS}, rng)
-            for way in _WAYS
-        )
+        self._up, self._down = (_Direction(chances_of(way, chances), rng) for way in DIRECTIONS)
         self._arrived: deque[bytes] = deque()
-
-    @property
-    def most_bytes(self) -> int:
-        return self._link.most_bytes
-
-    @property
-    def address(self) -> int | None:
-        return self._link.address
-
-    def fileno(self) -> int:
-        return self._link.fileno()
-
-    def reaches(self, address: int) -> bool:
-        return self._link.reaches(address)
-
-    def close(self) -> None:
-        self._link.close()
+        self.fileno, self.reaches, self.close = link.fileno, link.reaches, link.close
+        self.address, self.most_bytes = link.address, link.most_bytes
 
     @property
     def lost(self) -> int:

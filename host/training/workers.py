@@ -168,7 +168,7 @@ class Workers:
             "skips_zeros": any(shard.directory for shard in dealt.shards),
         }
         if session is not None and has_network(self.device):
-            about["packets"] = {"version": session.limit.version, "micro_batches": session.micro_batches}
+            about["packets"] = {"version": session.version, "micro_batches": session.micro_batches}
         return about | {"message_times": None if times is None else times.to_json()}
 
     def _drop(self, error: P4sgdError) -> None:

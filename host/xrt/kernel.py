@@ -11,6 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.xrt.board import BoardAddress, open_board
 from p4sgd.host.xrt.library import FROM_DEVICE, TO_DEVICE, XrtError, XrtLibrary, explaining, open_library
+from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import MAGIC_WORD
 
 PAGE = 4096
@@ -132,9 +133,7 @@ class BoardKernel:
             self._kernel = self._open_kernel(kernel)
             opened.callback(self._library.call, "xrtKernelClose", self._kernel)
             self._opened = opened.pop_all()
-
-    def __str__(self) -> str:
-        return self._name
+        self.client = RegisterClient(self.read_register, self.write_register)
 
     def read_register(self, offset: int) -> int:
         """Read the word at a byte offset."""

@@ -9,7 +9,7 @@ from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
 from p4sgd.host.xrt.kernel import BoardKernel, MissingKernelError
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.cmac import LinkState
-from p4sgd.hw.spec.register_map import RegisterClient, find_other_map
+from p4sgd.hw.spec.register_map import find_other_map
 
 _TRY_S = 3.0
 """Longest time to wait for a link after a reset: transceivers adapt, then lanes are aligned at both ends."""
@@ -43,7 +43,7 @@ class BoardMac:
             wanted = cmac.EMULATED_KERNEL if cage is None else cmac.kernel_name(cage)
             kernel = BoardKernel(self._name, address, wanted)
             opened.enter_context(contextlib.closing(kernel))
-            self._client = RegisterClient(kernel.read_register, kernel.write_register)
+            self._client = kernel.client
             identity = cmac.IDENTITY, cmac.MAGIC, cmac.ABI_VERSION
             unknown, who = f"{self._name} is none: its first word", f"{self._name} has"
             if problem := find_other_map(self._client, *identity, unknown=unknown, who=who):

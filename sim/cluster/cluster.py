@@ -22,12 +22,11 @@ from p4sgd.hw.worker.worker import WORKER, worker_signature
 from p4sgd.sim.cluster.link import Link, Pause
 from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories, timing_word
 from p4sgd.sim.cluster.protocol import (
-    DIRECTIONS,
     EVENTS_FILE,
     EVENTS_LIMIT,
-    LINK_CHANCES,
     MemoryTiming,
 )
+from p4sgd.sim.network.faults import DIRECTIONS, LINK_CHANCES
 
 
 class Merge(Component):

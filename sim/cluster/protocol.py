@@ -35,12 +35,6 @@ class MemoryTiming:
         return {f"memory_{name}": int(value) for name, value in asdict(self).items()}
 
 
-DIRECTIONS = ("up", "down")
-"""Directions of links: from a worker to the aggregator, and back."""
-
-LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
-"""Chances of link faults, in 1/65536. The cluster has an input for each direction, such as ``up_loss``."""
-
 WAVEFORM, EVENTS_FILE = "dump.vcd", "events.txt"
 """Waveform and events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
 

@@ -1,7 +1,7 @@
 """Emulated workers in one process, whose partials are summed without packets."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -57,7 +57,6 @@ class EmulatedDevice:
     name = "emulator"
     aggregator = None
     network_settings = None
-    boards: Mapping[int, Any] = {}
     shares = None
     names = None
     absent = ()

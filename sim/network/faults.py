@@ -5,7 +5,22 @@ Those of the simulated RTL are in `p4sgd.sim.cluster.link`.
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+DIRECTIONS = ("up", "down")
+"""Directions of links: from a worker to the aggregator, and back."""
+
+LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end", "burst_loss")
+"""Chances of faults of frames."""
+
+LINK_FAULTS = tuple(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES)
+"""Names of ``--fault`` for links: in both directions, and in one of them."""
+
+
+def chances_of(way: str, faults: Mapping[str, float]) -> dict[str, float]:
+    """`LINK_CHANCES` in a direction, 0 where not given. One of that direction takes the place of that of both."""
+    return {name: faults.get(f"{way}_{name}", faults.get(f"link_{name}", 0.0)) for name in LINK_CHANCES}
 
 
 def between(rng: random.Random, bounds: tuple[int, int]) -> int:

@@ -73,7 +73,7 @@ class BareDevice:
     """What is there of a device without a network."""
 
     aggregator = network_settings = shares = names = message_times = None
-    absent, boards = (), {}
+    absent = ()
     closed = False
 
     def take_in(self, tell):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from support.bench import default_seed
-from support.packet_cluster import Readless
 
 from p4sgd.host.devices.device import NetworkSettings, client_of
 from p4sgd.host.devices.rtl import RtlDevice
@@ -119,14 +118,3 @@ def test_a_lossy_network_is_healthy_all_the_same(device):
     up, down = (sum(int(re.findall(r"\d+", f.problem)[k]) for f in found if f.check == "link") for k in (1, 3))
     assert 3 < up < 36, "of 64 at 30 %, within 5 deviations"
     assert 0 < down < 33
-
-
-@pytest.mark.rtl
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["up", "down"])
-def test_another_worker_is_asked_which_way_is_dead(device, way):
-    device.cut(**{way: [1]})
-    (found,) = bad(examine(Readless(device), IMPATIENT))
-    assert (found.worker, found.check, found.result) == (1, "link", Result.FAILED)
-    assert f"the way {way} is dead" in found.problem
-    assert found.evidence["partials_of"] == ("0b1" if way == "up" else "0b11")

@@ -6,7 +6,7 @@ import random
 import pytest
 from support.bench import default_seed
 
-from p4sgd.host.devices.merging import cut_evenly, plan_packets
+from p4sgd.host.devices.merging import plan_packets
 from p4sgd.host.distributed.planner import CostTable
 
 
@@ -46,8 +46,9 @@ def test_the_plan_is_the_best_of_some_lengths():
     for _ in range(300):
         count, most = rng.randint(2, 60), rng.randint(1, 46)
         model = Modelled(count, rng.uniform(0, 1e-3), random_costs(rng, count))
-        times = plan_packets(model.measure, count, most, None)
-        length, fewest = times.messages[0], cut_evenly(count, min(count, most))
+        fewest = -(-count // -(-count // most))
+        times = plan_packets(model.measure, count, fewest, min(count, most))
+        length = times.messages[0]
         assert sum(times.messages) == count
         assert set(times.messages[:-1]) <= {length}
         best = min(map(model.total, (fewest, *(1 << power for power in range(6) if 1 << power <= min(count, most)))))
@@ -63,7 +64,7 @@ def test_disturbed_times_are_predicted_longer_and_planned_the_same():
     """With a run of each length that nothing disturbed, the plan is that of a machine with nothing else to do."""
     count, cost = 8, CostTable((1, 8), (1e-4, 1.2e-4))
     still, busy = Modelled(count, 1e-3, cost), Modelled(count, 1e-3, cost, noise=4.0)
-    expected, times = (plan_packets(each.measure, count, 46, None) for each in (still, busy))
+    expected, times = (plan_packets(each.measure, count, count, count) for each in (still, busy))
     assert expected.messages == times.messages == (8,)
     assert expected.predicted_s == pytest.approx(still.total(8))
     assert 1.3 * expected.predicted_s < times.predicted_s < 5 * expected.predicted_s
@@ -71,7 +72,7 @@ def test_disturbed_times_are_predicted_longer_and_planned_the_same():
 
 def test_a_given_length_is_predicted_and_not_planned():
     model = Modelled(7, 2e-4, CostTable((1, 7), (1e-5, 2e-5)))
-    times = plan_packets(model.measure, 7, 46, 3)
+    times = plan_packets(model.measure, 7, 3, 0)
     assert times.messages == (3, 3, 1)
     assert times.predicted_s == pytest.approx(model.total(3), rel=0.05)
     assert times.one_message_s is None, "not measured"
@@ -81,20 +82,13 @@ def test_a_given_length_is_predicted_and_not_planned():
 def test_long_mini_batches_are_measured_less():
     """A run that is measured has one of them, and there is a single round."""
     model = Modelled(4, 2.0, CostTable((1,), (1e-4,)))
-    plan_packets(model.measure, 4, 46, None)
+    plan_packets(model.measure, 4, 4, 4)
     assert model.runs == [(1, 4), (1, 1), (1, 2), (1, 4)]
 
 
 def test_workers_that_are_far_away_are_measured_less():
     """Until two seconds have passed, most of them for requests."""
     model = Modelled(4, 1e-3, CostTable((1,), (1e-4,)), around=0.3)
-    times = plan_packets(model.measure, 4, 46, None)
+    times = plan_packets(model.measure, 4, 4, 4)
     assert len(model.runs) == 1 + 3 * 3, "of three lengths, 0.9 s a round"
     assert times.messages == (4,)
-
-
-@pytest.mark.parametrize(
-    ("micro_batches", "most", "each"), [(8, 46, 8), (46, 46, 46), (47, 46, 24), (64, 46, 32), (100, 46, 34), (7, 3, 3)]
-)
-def test_packets_of_a_mini_batch_are_few_and_even(micro_batches, most, each):
-    assert cut_evenly(micro_batches, most) == each

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bench import default_seed
 from support.jobs import SMALL, check_exact, random_job
+from support.recording_device import RecordingWorker
 from support.worker_process import serve_worker
 from support.xrt import Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.cluster import ClusterDevice
-from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.device import client_of, read_configuration
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.errors import P4sgdError
@@ -64,13 +65,27 @@ def test_identity_and_configuration(worker):
     assert worker.config == SMALL
 
 
-def test_a_sparse_worker_says_what_it_is(tmp_path):
-    config, address = dataclasses.replace(CONFIGURATIONS["sparse"](), slots=4), f"unix:{tmp_path}/worker"
-    with serve_worker(config, address):
-        worker = RemoteWorker(0, ControlAddress.parse(address))
-        assert worker.config == config
-    with contextlib.closing(worker), pytest.raises(P4sgdError, match=r" --config sparse --slots 4$"):
-        worker.read_register(0)
+@pytest.mark.parametrize("name", ["sparse", "u280_wide"])
+def test_the_configuration_is_read_from_registers(name):
+    config = dataclasses.replace(CONFIGURATIONS[name](), slots=4)
+    assert read_configuration("it", client_of(RecordingWorker(config, size=0))) == config
+
+
+@pytest.mark.parametrize(
+    ("register", "word", "says"),
+    [
+        (registers.MAGIC_WORD, 0xFFFFFFFF, "is no P4SGD worker: .* 0xffffffff"),
+        (registers.ABI, 99, "has version 99 of the register map, this program needs [0-9]+: generate"),
+        (registers.CONFIG_HASH, 5, r"has a configuration of another version of p4sgd \(hash 0x00000005\)"),
+        (registers.SLOTS, 3, "has no possible configuration: slots"),
+    ],
+)
+def test_what_is_no_worker_of_ours_is_refused(register, word, says):
+    worker = RecordingWorker(SMALL, size=0)
+    worker.words[register.offset] = word
+    with pytest.raises(P4sgdError, match=f"^worker 2 at unix:c {says}"):
+        read_configuration("worker 2 at unix:c", client_of(worker))
+    assert not worker.writes
 
 
 def test_registers_keep_what_is_written(worker):

@@ -5,15 +5,15 @@ from itertools import pairwise
 import pytest
 from support.bench import default_seed
 
-from p4sgd.host.devices.faults import faults
 from p4sgd.host.errors import UserError
-from p4sgd.host.links.faulty import FAULTS, FaultyLink
+from p4sgd.host.links.faulty import FaultyLink
 
 FRAMES = [index.to_bytes(4, "big") for index in range(20_000)]
 
 
 class Wire:
-    lost, address = 3, 5
+    lost, address, most_bytes = 3, 5, 1514
+    fileno = close = None
 
     def __init__(self, coming=()):
         self.sent = []
@@ -77,8 +77,3 @@ def test_a_seed_decides_all():
     chances = dict.fromkeys(("link_loss", "link_duplication", "link_reordering"), 0.2)
     assert both_ways(chances, 7) == both_ways(chances, 7)
     assert both_ways(chances, 7) != both_ways(chances, 8)
-
-
-def test_names_are_those_of_the_simulated_cluster():
-    assert set(faults()) - set(FAULTS) == {"memory_stall", "link_stall", "worker_pause"}
-    assert set(FAULTS) < set(faults())

@@ -106,7 +106,7 @@ def test_the_doctor_names_the_port_whose_link_is_down(three, tmp_path, monkeypat
     monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
     three.boards[0].cable = {"remote_fault": 1}
     with cluster(three, tmp_path) as (device, _):
-        found = ethernet.examine_ethernet(device)
+        found = ethernet.examine_ethernet(device.boards, device.aggregator)
     results = [(each.worker, each.result.value, each.evidence.get("aggregator_port")) for each in found]
     assert results == [(0, "passed", None), (1, "passed", None), (None, "failed", 0), (None, "failed", 1)]
     assert found[3].problem.startswith("port 1 of the aggregator: it receives, but the other end reports")

@@ -6,7 +6,6 @@ but for faults on the way.
 
 import itertools
 import re
-from typing import ClassVar
 
 import cocotb
 import numpy as np
@@ -16,8 +15,7 @@ from support.bench import run_verilog_bench, start, worker_config
 from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
 
 from p4sgd.host.doctor import selftest as judge
-from p4sgd.host.doctor.selftest import examine_self_test
-from p4sgd.host.xrt.selftest import SelfTestClient
+from p4sgd.host.doctor.selftest import SelfTest, examine_self_test
 from p4sgd.hw.kernel.verilog import selftest_kernel
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.config import WorkerConfig
@@ -38,15 +36,28 @@ class SpoiltBuffer(Buffer):
         return bytes(self.change(address - self.base, bytearray(await super().read(address, size))))
 
 
+class HostMemory:
+    """What a `BankMemory` has, of a buffer in the simulator."""
+
+    def __init__(self, buffer):
+        self._content, self.address = buffer.content, buffer.base
+
+    def reserve(self, size):
+        assert size <= SIZE
+
+    def write(self, address, data):
+        self._content[address : address + data.size] = data.tobytes()
+
+    def read(self, address, size):
+        return np.frombuffer(bytes(self._content[address : address + size]), np.uint8)
+
+
 class Board:
-    """What a `BoardSelfTest` has, of a kernel in the simulator; to be used in a function that ``bridge`` runs.
+    """A `SelfTest` of a kernel in the simulator; to be used in a function that ``bridge`` runs.
 
     ``spoil(cage, number, frame)`` returns what comes back of a frame: a list of frames. They come to the same cage or,
     if they are ``crossed`` by a cable, to the other.
     """
-
-    is_emulated = True
-    macs: ClassVar = {}
 
     def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame], *, crossed=False):
         self.sizes = selftest.Sizes.of(worker_config(), CAGES)
@@ -72,17 +83,8 @@ class Board:
         resume(self._bus.write_dword)(offset, word)
 
     def open(self):
-        self.kernel = SelfTestClient("the kernel", RegisterClient(self.read_register, self.write_register))
-        self.kernel.still_s = 600.0  # the simulator is slow
-
-    def reserve(self, port, size):
-        return self.buffers[port].base
-
-    def write_memory(self, port, data):
-        self.buffers[port].content[: data.size] = data.tobytes()
-
-    def read_memory(self, port, start, size):
-        return np.frombuffer(bytes(self.buffers[port].content[start : start + size]), np.uint8)
+        client = RegisterClient(self.read_register, self.write_register)
+        self.test = SelfTest("the kernel", client, lambda port: HostMemory(self.buffers[port]), is_emulated=True)
 
     async def examine(self):
         """The problems that are found, by check."""
@@ -90,7 +92,7 @@ class Board:
         @bridge
         def run():
             self.open()
-            return examine_self_test(self, size=SIZE, frames=FRAMES)
+            return examine_self_test(self.test, size=SIZE, frames=FRAMES)
 
         found = await run()
         self.evidence = {finding.check: finding.evidence for finding in found}
@@ -126,7 +128,7 @@ async def a_cable_between_the_cages(dut):
     @bridge
     def send():
         board.open()
-        return board.kernel.send(range(CAGES), FRAMES), board.kernel.send([1], FRAMES + 1)
+        return board.test.send(range(CAGES), FRAMES), board.test.send([1], FRAMES + 1)
 
     both, one = await send()
     wanted = {"sending": 0, "sent": FRAMES, "received": FRAMES, "wrong": 0, "missing": 0}

@@ -11,7 +11,7 @@ from support.streams import StreamSink, StreamSource
 
 from p4sgd.sim.cluster.cluster import Merge
 from p4sgd.sim.cluster.link import PAUSE_BITS, Link, Pause
-from p4sgd.sim.cluster.protocol import LINK_CHANCES
+from p4sgd.sim.network.faults import LINK_CHANCES
 
 DELAY = 20
 LATEST = DELAY + 1024 + 100
