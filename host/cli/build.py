@@ -1,19 +1,18 @@
-"""Commands `p4sgd build`: folders for AMD's tools, their check, and demonstrations for a card."""
+"""Commands that write or check folders: `p4sgd generate`, `p4sgd resources` and `p4sgd build`."""
 
+import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training.options import names_in
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _SHELLS = "p4sgd.build.generate.boards:BOARDS"
 """Boards that `build vitis` makes folders for."""
@@ -22,17 +21,130 @@ _PINS = "p4sgd.build.fpga.vivado:PINS"
 """Boards that `build vivado` makes folders for."""
 
 
-def _board_options(boards: str, *, config_required: bool = True) -> Callable[[_Command], _Command]:
+@contextmanager
+def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
+    """Tell the user if a folder cannot be written or holds files of others, and of errors that are ``refused``."""
+    from p4sgd.build.generate.artifacts import ForeignFolderError
+
+    reported: tuple[type[Exception], ...] = (ForeignFolderError, *refused)
+    try:
+        yield
+    except reported as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
+
+
+@click.command()
+@options.worker_configuration()
+@options.folder
+@options.count(
+    "--ports",
+    1,
+    "Ethernet ports of the aggregator; a switch can connect many workers to one port.",
+    most=32,
+    default=1,
+)
+@options.build_id
+@options.common
+def generate(name: str, out: Path, ports: int, build_id: int, output: Output) -> None:
+    """Write the Verilog of a worker and an aggregator.
+
+    With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
+    and, for configurations of boards, a floor plan for Vivado.
+    """
+    with output.working(f"making Verilog for {name}"):
+        from p4sgd.build.generate import verilog
+
+        with writing(out):
+            files = verilog.generate(name, out, ports=ports, build_id=build_id)
+    listed = str(out / verilog.FILE_LIST)
+    output.written({"config": name, "out": str(out), "tops": verilog.TOPS, "file_list": listed}, files)
+    output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {listed}")
+
+
+@click.command()
+@options.worker_configuration()
+@click.option(
+    "--unit",
+    type=options.NameFrom("unit", ("engine", "worker")),
+    default="worker",
+    help="What to synthesise: one engine, or the whole worker.",
+)
+@click.option(
+    "--board",
+    type=options.NameFrom("board", _SHELLS),
+    help="Board to compare with; by default the one that the configuration is for, or u280.",
+)
+@options.path("--out", "DIR", "Folder for Verilog and report.")
+@options.common
+def resources(name: str, unit: str, board: str | None, out: Path | None, output: Output) -> None:
+    """Estimate the resources and the timing of the hardware.
+
+    yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
+    The delays of the longest paths are estimated without placement: use them to compare paths, not to predict a clock.
+    The loads of nets are counted, and the registers that resets reach.
+    Takes some minutes for u280.
+    """
+    with output.working(f"synthesising {name}"):
+        from p4sgd.build.estimate.resources import measure
+        from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
+        from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
+        from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
+        from p4sgd.build.generate.boards import BOARD_OF, BOARDS
+        from p4sgd.hw.spec.config import PRESETS
+
+        board_name = board or BOARD_OF.get(name, "u280")
+        known = BOARDS[board_name]
+        command = f"p4sgd resources --config {name} --unit {unit} --board {board_name} --out DIR"
+        with writing(out or Path("scratch folder")):
+            if out is not None:
+                check_folder(out)  # before the work
+            try:
+                units, designs = measure(PRESETS[name](), unit)
+            except (MissingYosysError, SynthesisError) as error:
+                raise P4sgdError(str(error)) from error
+            document = {
+                "generated_by": command,
+                "config": name,
+                "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
+                "units": [each.document(known) for each in units],
+            }
+            if out is not None:
+                first = header_comment("// {}", command)
+                files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
+                files["resources.json"] = json.dumps(document, indent=2) + "\n"
+                write_folder(out, command, files, {"config": name})
+    output.document(document)
+    limits = {key: getattr(known, key) for key in units[0].total.table()}
+    for each in units:
+        _show_unit(output, each.document(known), {"name": known.name, "instances": None, **limits})
+    output.say(
+        f"rules: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; {MAX_LOADS:,} loads of a net; "
+        f"resets reach {MAX_RESETTABLE:,} registers of an engine"
+    )
+    if out is not None:
+        output.say(f"Verilog and report in {out}")
+
+
+def _show_unit(output: Output, unit: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
+    """Print the document of a unit, whose total is compared with the ``limits`` of a board."""
+    output.say(f"{unit['unit']}:")
+    sums = [{"name": name, "instances": None, **unit[name]} for name in ("total", "share")]
+    output.records([*unit["parts"], sums[0], limits, sums[1]])
+    output.records(unit["paths"], texts=2)
+    output.records(unit["nets"])
+    output.say(
+        f"a rule is broken at {unit['ends_breaking_rule']:,} of {unit['ends']:,} inputs of registers; resets reach "
+        f"{unit['resettable']:,} registers\n"
+    )
+
+
+def _board_options(boards: str, *, config_required: bool = True) -> Callable[[Any], Any]:
     """The options of commands that make folders for boards, whose names are in ``boards``, for `names_in`."""
     return options.together(
         options.common,
-        click.option(
-            "--config",
-            "name",
-            type=options.hardware_configuration,
-            required=config_required,
-            help="Configuration of the worker.",
-        ),
+        options.worker_configuration(required=config_required),
         click.option(
             "--board",
             type=options.NameFrom("board", boards),
@@ -53,51 +165,35 @@ def _board_of(name: str | None, board: str | None, where: str) -> str:
     """The board that is named, or that the configuration is for, one of those in ``where``."""
     from p4sgd.build.generate.boards import BOARD_OF
 
-    boards = list(names_in(where))
-    known, found = "|".join(boards), board or BOARD_OF.get(name or "")
-    if found in boards:
+    known, found = list(names_in(where)), board or BOARD_OF.get(name or "")
+    if found in known:
         return str(found)
     if name is None:
-        raise UserError(f"for which board? name it with --board {known}")
-    if found is None:
-        raise UserError(f"configuration {name} is for no board: name one with --board {known}")
-    raise UserError(f"configuration {name} is for {found}, for which there is no folder yet: name --board {known}")
+        raise UserError(f"for which board? name it with --board {'|'.join(known)}")
+    of = "is for no board" if found is None else f"is for {found}, for which there is no folder yet"
+    raise UserError(f"configuration {name} {of}: name one with --board {'|'.join(known)}")
 
 
-@contextmanager
-def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
-    """Tell the user if a folder cannot be written or holds files of others, and of errors that are ``refused``."""
-    from p4sgd.build.generate.artifacts import ForeignFolderError
-
-    reported: tuple[type[Exception], ...] = (ForeignFolderError, *refused)
-    try:
-        yield
-    except reported as error:
-        raise UserError(str(error)) from error
-    except OSError as error:
-        raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
+def _show_folder(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
+    commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
+    output.written({**facts, "out": str(out), "next": commands}, files)
+    for line in ("next:", *(f"  {command}" for command in commands)):
+        output.say(line)
 
 
-def _build(output: Output, board: str, out: Path, facts: dict[str, Any], commands: list[str], **how: Any) -> Any:
+def _build_kernels(output: Output, name: str | None, board: str, out: Path, commands: list[str], **how: Any) -> Any:
     """Have Vitis' folder made and print its files and the next commands; returns the description of the xclbin."""
     with output.working(f"making the kernels for {board}"):
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(facts["config"], out, board=board, **how)
-    facts |= {"board": board, "kernels": list(xclbin.kernels)}
+            files, xclbin = build(name, out, board=board, **how)
+    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory and not how.get("self_test"):
         facts["image_bytes"] = xclbin.memory.image_bytes
-    _show(output, out, files, facts, [command.format(xclbin=f"out/hw/{xclbin.name}.xclbin") for command in commands])
+    file = f"out/hw/{xclbin.name}.xclbin"
+    _show_folder(output, out, files, facts, [command.format(xclbin=file) for command in commands])
     return xclbin
-
-
-def _show(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
-    commands = [f"p4sgd build check {shlex.quote(str(out))}", f"cd {shlex.quote(str(out))}", *commands]
-    output.document({**facts, "out": str(out), "files": [file.name for file in files], "next": commands})
-    output.files(files)
-    for line in ("next:", *(f"  {command}" for command in commands)):
-        output.say(line)
 
 
 @click.command()
@@ -118,7 +214,7 @@ def vitis(name: str | None, board: str | None, out: Path, aggregator: bool, outp
     if not aggregator and name is None:
         raise click.MissingParameter(param_hint="'--config'", param_type="option")
     board = _board_of(name, board, _SHELLS)
-    xclbin = _build(output, board, out, {"config": name}, ["make check", "make"], **how)
+    xclbin = _build_kernels(output, name, board, out, ["make check", "make"], **how)
     if xclbin.memory:
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
@@ -134,15 +230,16 @@ def selftest(name: str, board: str | None, out: Path, output: Output, **how: Any
     """
     board = _board_of(name, board, _SHELLS)
     commands = ["make check", "make", "p4sgd doctor --self-test {xclbin}"]
-    _build(output, board, out, {"config": name}, commands, self_test=True, **how)
+    _build_kernels(output, name, board, out, commands, self_test=True, **how)
 
 
 @click.command()
-@click.option(
+@options.count(
     "--megahertz",
-    type=click.IntRange(1, 1000),
+    1,
+    "Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
+    most=1000,
     default=250,
-    help="Clock for reports of the worker and an engine on their own; the bitstream has 250 MHz.",
 )
 @_board_options(_PINS)
 def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Output, **how: Any) -> None:
@@ -157,8 +254,8 @@ def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Outp
 
         with writing(out, ValueError):
             files = build(name, out, board=board, megahertz=megahertz, **how)
-    facts = {"config": name, "board": board, "megahertz": megahertz}
-    _show(output, out, files, facts, ["make check", "make engine", "make bitstream"])
+    facts: dict[str, Any] = {"config": name, "board": board, "megahertz": megahertz}
+    _show_folder(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 
 @click.command()
@@ -207,8 +304,7 @@ def demo(name: str, out: Path, output: Output) -> None:
         with writing(out):
             files = heartbeat.generate(out)
     commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {heartbeat.PROGRAM}"]
-    output.document({"demonstration": name, "out": str(out), "files": [file.name for file in files], "next": commands})
-    output.files(files)
+    output.written({"demonstration": name, "out": str(out), "next": commands}, files)
     output.say(f"next, in {out}, with Vivado: {commands[0]}, then, with a card: {commands[1]}")
 
 

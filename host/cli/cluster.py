@@ -13,28 +13,20 @@ from p4sgd.host.errors import UserError
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--workers", type=click.IntRange(1, 32), default=4, help="Number of workers, without a FILE.")
-@click.option(
+@options.count("--workers", 1, "Number of workers, without a FILE.", most=32, default=4)
+@options.count(
     "--sparse-workers",
-    type=click.IntRange(0, 32),
+    0,
+    "How many of the workers, the last ones, keep only features that are not 0.",
+    most=32,
     default=0,
     metavar="N",
-    help="How many of the workers, the last ones, keep only features that are not 0.",
 )
 @click.option("--config", type=options.configuration, default="u280", help="Configuration of the other workers.")
 @click.option("--slots", type=int, metavar="N", help="Slots of all workers, by default those of the configuration.")
 @options.link_faults
 @options.common
-def up(
-    file: Path | None,
-    workers: int,
-    sparse_workers: int,
-    config: str,
-    slots: int | None,
-    fault: dict[str, float],
-    seed: int,
-    output: Output,
-) -> None:
+def up(file: Path | None, sparse_workers: int, fault: dict[str, float], output: Output, **choices: Any) -> None:
     """Start a cluster of processes on this machine.
 
     A switch and workers are started in the background, which needs no privileges: packets travel in UDP between
@@ -45,16 +37,16 @@ def up(
     """
     if file is not None and options.is_given("workers"):
         raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
-    options.configured(config, slots)  # before processes are started
+    options.configured(choices["config"], choices["slots"])  # before processes are started
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
         faults = tuple(f"{name}={chance}" for name, chance in fault.items())
         path = None if file is None else str(file.absolute())
-        state = start_local_cluster(ClusterRequest(path, workers, sparse_workers, config, slots, faults, seed))
+        state = start_local_cluster(ClusterRequest(file=path, sparse=sparse_workers, faults=faults, **choices))
     output.document(state)
     count = len(state["members"]) - 1
-    output.say(f"a cluster of {count} worker{'s' if count > 1 else ''} is running; next:")
+    output.say(f"a cluster of {count} worker{'s' * (count > 1)} is running; next:")
     kept = " --scaling maxabs" if sparse_workers else ""  # zeros stay zeros
     output.say(f"  p4sgd train breast_cancer --device cluster{kept}")
     output.say("  p4sgd cluster down")

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.output import Output, show_steps
-from p4sgd.host.cli.training_run import describe_scaling
+from p4sgd.host.cli.output import Output
+from p4sgd.host.cli.train import describe_scaling
 from p4sgd.host.errors import UserError
 
 
@@ -107,26 +107,21 @@ def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any)
     output.say(f"{out}: {text}")
 
 
-class _Size(click.ParamType):
+def _bytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
     """A size in bytes: a number, with K, M, G or T for powers of 1024."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
-        if found is None or not float(found[1]):
-            self.fail(f"{value!r} is no size: write a number with K, M, G or T, as in 1G", param, ctx)
-        return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if found is None or not float(found[1]):
+        raise click.BadParameter(f"{text!r} is no size: write a number with K, M, G or T, as in 1G", ctx, param)
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 @click.command()
-@click.argument("data", type=options.data_name)
+@options.data
 @options.path("--out", "DIR", "Folder to make; it is called DIR.unfinished until it is complete.", required=True)
 @click.option(
     "--memory",
-    type=_Size(),
+    metavar="SIZE",
+    callback=_bytes,
     default="1G",
     help="Approximate limit of the memory to use; each sample takes some 120 bytes of it.",
 )
@@ -163,7 +158,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, output: Outpu
         source = open_source(data, missing=chosen.missing, **reading)
         workers = None if config is None else CONFIGURATIONS[config]()
 
-    with show_steps(output) as on_progress:
+    with output.steps() as on_progress:
         manifest = make_folder(source, chosen, workers, out, memory=memory, on_progress=on_progress)
     size = sum(manifest.files[image_file(out, worker).name].bytes for worker in range(chosen.workers))
     output.document({"out": str(out), "images_bytes": size, **manifest.to_json()})

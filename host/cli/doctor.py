@@ -44,12 +44,13 @@ _FRAMES = 10_000_000
     metavar="xrt:ADDRESS",
     help="With --self-test: a board to examine; may be repeated. By default all that p4sgd info lists as ready.",
 )
-@click.option(
+@options.count(
     "--memory",
-    type=click.IntRange(1, 1024),
+    1,
+    "With --self-test: MiB of its memory that each port reads, from the start of its first channel.",
+    most=1024,
     default=16,
     metavar="MIB",
-    help="With --self-test: MiB of its memory that each port reads, from the start of its first channel.",
 )
 @click.option(
     "--cable",
@@ -85,6 +86,12 @@ def doctor(
     output.say("the cluster can train" if self_test is None else "a worker can be trusted with what was tested")
 
 
+def _refuse_given(*names: str, why: str) -> None:
+    for param in click.get_current_context().command.params:
+        if param.name in names and options.is_given(param.name):
+            raise UserError(f"{param.opts[0]} {why}: leave it out")
+
+
 def _examine_network(
     output: Output, device: str, cluster: Path | None, workers: int, name: str | None, fault: dict[str, float]
 ) -> bool:
@@ -110,12 +117,12 @@ def _examine_network(
         opened = open_device(device, None if name is None else PRESETS[name](), workers, **how)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
-    facts = {"device": device, "workers": workers, "config": name}
-    facts |= {"healthy": examination.healthy, "complete": examination.complete}
+    healthy, complete = examination.healthy, examination.complete
+    facts = {"device": device, "workers": workers, "config": name, "healthy": healthy, "complete": complete}
     _show(output, facts, "worker", [(finding.worker, finding) for finding in examination.findings])
-    if not examination.complete:
+    if not complete:
         output.say("checks that depend on these were left out")
-    return examination.healthy
+    return healthy
 
 
 def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: int, loopback: bool) -> bool:
@@ -160,9 +167,3 @@ def _show(
         if each.problem:
             subject = "" if who is None else f"{column} {who}: "
             output.say(f"{each.result.value}: {subject}{': '.join(filter(None, [each.problem, each.remedy]))}")
-
-
-def _refuse_given(*names: str, why: str) -> None:
-    for param in click.get_current_context().command.params:
-        if param.name in names and options.is_given(param.name):
-            raise UserError(f"{param.opts[0]} {why}: leave it out")

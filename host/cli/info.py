@@ -26,15 +26,16 @@ _PACKAGES = (
 
 
 class Requirement(NamedTuple):
-    """A program, library or folder that some of P4SGD needs."""
+    """A program, library or folder that some of P4SGD needs; ``find`` returns the problem with it, if there is one.
+
+    The ``devices`` do not work without it.
+    """
 
     name: str
     purpose: str
     remedy: str
     find: Callable[[], str | None]
-    """Returns the problem, or None if there is none."""
     devices: tuple[str, ...] = ()
-    """Those that do not work without it."""
 
 
 def _program(name: str) -> Callable[[], str | None]:
@@ -127,41 +128,36 @@ def info(output: Output) -> None:
 
     versions = {"python": platform.python_version(), "system": platform.platform(terse=True)}
     versions |= {name: _version(name) for name in _PACKAGES}
-    found = [(each, each.find()) for each in REQUIREMENTS]
+    problems = {each: problem for each in REQUIREMENTS if (problem := each.find()) is not None}
     missing = [
         {"name": each.name, "problem": problem, "purpose": each.purpose, "remedy": each.remedy}
-        for each, problem in found
-        if problem is not None
+        for each, problem in problems.items()
     ]
-    lacks = {name: [each.name for each, problem in found if problem and name in each.devices] for name in DEVICES}
+    devices = {}
+    for name, kind in DEVICES.items():
+        lacks = [each.name for each in problems if name in each.devices]
+        devices[name] = {"available": not lacks, "lacks": lacks, "summary": kind.summary}
     configurations = {name: make().table() for name, make in PRESETS.items()}
     boards = [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in find_boards()]
     cache = cache_directory()
     cached = size(cache) if cache.is_dir() else 0
-    document = {
-        "versions": versions,
-        "cache": {"path": str(cache), "bytes": cached},
-        "cores": os.cpu_count(),
-        "configurations": configurations,
-        "devices": {
-            name: {"available": not lacks[name], "lacks": lacks[name], "summary": kind.summary}
-            for name, kind in DEVICES.items()
-        },
-        "boards": boards,
-        "missing": missing,
-    }
-    output.document(document)
+    output.document(
+        {
+            "versions": versions,
+            "cache": {"path": str(cache), "bytes": cached},
+            "cores": os.cpu_count(),
+            "configurations": configurations,
+            "devices": devices,
+            "boards": boards,
+            "missing": missing,
+        }
+    )
     output.table(["software", "version"], versions.items(), texts=2)
     rows = [[key, *(each[key] for each in configurations.values())] for key in next(iter(configurations.values()))]
     output.table(["configuration (one worker)", *configurations], rows)
-    states = {name: f"lacks {', '.join(lacks[name])}" if lacks[name] else "ready" for name in DEVICES}
-    devices = [[name, states[name], kind.summary] for name, kind in DEVICES.items()]
-    output.table(["device", "state", "what it is"], devices, texts=3)
-    if boards:
-        shown = [[each["address"], "ready" if each["ready"] else "not ready", each["shell"]] for each in boards]
-        output.table(["board", "state", "shell"], shown, texts=3)
+    output.records([{"device": name, **facts} for name, facts in devices.items()], texts=4)
+    output.records(boards, texts=3)
     output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
-    if missing:
-        output.table(["missing", "problem", "needed for", "remedy"], [each.values() for each in missing], texts=4)
-    else:
+    output.records(missing, texts=4)
+    if not missing:
         output.say("nothing is missing on this machine")

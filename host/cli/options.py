@@ -20,24 +20,9 @@ if TYPE_CHECKING:
     from p4sgd.hw.spec.config import WorkerConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Decorator = Callable[[_Command], _Command]
 
 _OPTIONS_FILE = "p4sgd.options_file"
-
-
-def together(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
-    """A decorator that adds several options, in this order."""
-
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-def path(flag: str, metavar: str, help: str, **more: Any) -> Callable[[_Command], _Command]:
-    """Add an option for a file or a folder."""
-    return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
 
 
 class NameFrom(click.ParamType):
@@ -87,37 +72,27 @@ class _Data(click.ParamType):
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
+def together(*options: Callable[[Any], Any]) -> _Decorator[Any]:
+    """A decorator that adds several options, in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def path(flag: str, metavar: str, help: str, **more: Any) -> _Decorator[Any]:
+    """Add an option for a file or a folder."""
+    return click.option(flag, type=click.Path(path_type=Path), metavar=metavar, help=help, **more)
+
+
+def count(flag: str, least: int, help: str, *, most: int | None = None, **more: Any) -> _Decorator[Any]:
+    """Add an option for a whole number, from ``least`` to ``most``."""
+    return click.option(flag, type=click.IntRange(least, most), help=help, **more)
+
+
 data_name = _Data()
+data = click.argument("data", type=data_name)
 device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
 configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
 hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
-"""Types of options that name data, a kind of device, a worker's configuration, and one that is made in hardware."""
-
-
-def configured(name: str, slots: int | None) -> "WorkerConfig":
-    """A worker's configuration by its name, with other slots if ``--slots`` says so."""
-    from p4sgd.hw.spec.config import CONFIGURATIONS
-
-    config = CONFIGURATIONS[name]()
-    try:
-        return config if slots is None else dataclasses.replace(config, slots=slots)
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
-
-
-def output(*, json: bool = True, quiet: bool = True, file: bool = True) -> Callable[[_Command], _Command]:
-    """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def run(*, as_json: bool = False, quiet: bool = False, **values: Any) -> Any:
-            return command(output=Output(as_json=as_json, quiet=quiet), **values)
-
-        options = ((quiet, _quiet_option), (json, _json_option), (file, _options_option))
-        return together(*(option for wanted, option in options if wanted))(run)
-
-    return add  # type: ignore[return-value]
-
+"""Types of options for a worker's configuration, and for one that is made in hardware."""
 
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 """Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
@@ -128,122 +103,7 @@ folder = path(
     "Folder to write, whole or not at all; an earlier output is replaced, a folder with other files is refused.",
     required=True,
 )
-
-build_id = click.option(
-    "--build-id", type=click.IntRange(0, (1 << 32) - 1), default=0, help="Value of the BUILD_ID registers."
-)
-
-
-def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        ctx.meta[_OPTIONS_FILE] = path
-        ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
-
-
-_options_option = click.option(
-    "--options",
-    type=click.Path(dir_okay=False, path_type=Path),
-    expose_value=False,
-    callback=_take_options_file,
-    metavar="FILE.toml",
-    help="Read options from this command's table in a TOML file; options on the command line take precedence.",
-)
-_quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print only results, warnings and errors, no progress and no remarks."
-)
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
-
-
-def options_file() -> Path | None:
-    """The options file of the running command, if one was given."""
-    context = click.get_current_context(silent=True)
-    return None if context is None else context.meta.get(_OPTIONS_FILE)
-
-
-def _read_options(ctx: click.Context, path: Path) -> Mapping[str, Any]:
-    """The values that a file has for the parameters of the running command; errors name file and key."""
-    import tomllib
-
-    try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the options file: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from error
-    _refuse_unknown_tables(ctx.find_root().command, table, path)
-    words = ctx.command_path.split()[1:]
-    for word in words:
-        table = table.get(word)
-        if not isinstance(table, dict):
-            raise UserError(f"{path}: has no table [{'.'.join(words)}]")
-    # Keys are long options without their dashes, and names of arguments.
-    params = (param for param in ctx.command.params if param.expose_value)
-    known = {max(param.opts, key=len).lstrip("-").replace("_", "-"): param for param in params}
-    values = {}
-    for key, value in table.items():
-        where = f"{path}: [{'.'.join(words)}] {key}"
-        param = known.get(key.replace("_", "-"))
-        if param is None or param.name is None:
-            raise UserError(f"{where}: unknown option; there are {', '.join(sorted(known))}")
-        values[param.name] = _check(ctx, param, value, where)
-    return values
-
-
-def _refuse_unknown_tables(
-    command: click.Command | None, document: Mapping[str, Any], path: Path, prefix: str = ""
-) -> None:
-    """Refuse tables that no command reads: a file may serve several, but a misspelt one must not go unnoticed."""
-    if not isinstance(command, click.Group):
-        return
-    context = click.Context(command)
-    for name, table in document.items():
-        if not _takes_options(known := command.get_command(context, name)):
-            kind = "table" if isinstance(table, dict) else "key outside a table"
-            takers = [
-                each for each in command.list_commands(context) if _takes_options(command.get_command(context, each))
-            ]
-            tables = ", ".join(f"[{prefix}{each}]" for each in takers)
-            raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {tables}")
-        if isinstance(table, dict):
-            _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
-
-
-def _takes_options(command: click.Command | None) -> bool:
-    return isinstance(command, click.Group) or (
-        command is not None and any(param.name == "options" for param in command.params)
-    )
-
-
-def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:
-    """The value as it would stand on the command line; its conversion is tried, so that errors name the file."""
-    is_flag = isinstance(param, click.Option) and param.is_flag
-    for each in value if param.multiple and isinstance(value, list) else [value]:
-        if isinstance(each, dict | list) or isinstance(each, bool) != is_flag:
-            raise UserError(f"{where}: must be {'true or false' if is_flag else 'a text or a number'}, not {each!r}")
-        try:
-            if not is_flag:
-                param.type.convert(str(each), param, ctx)
-        except click.BadParameter as error:
-            raise UserError(f"{where}: {error.message}") from error
-    if is_flag:
-        return value
-    return [*map(str, value if isinstance(value, list) else [value])] if param.multiple else str(value)
-
-
-common = output()
-"""Adds all three."""
-
-
-def is_given(name: str) -> bool:
-    """Whether a parameter of the running command was given, on the command line or in an options file."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's values that were given; the others are defaults."""
-    return {name: value for name, value in values.items() if is_given(name)}
-
-
+build_id = count("--build-id", 0, "Value of the BUILD_ID registers.", most=(1 << 32) - 1, default=0)
 config = click.option(
     "--config",
     type=configuration,
@@ -259,45 +119,61 @@ cluster = path(
 )
 
 
-class _Fault(click.ParamType):
-    """``NAME=CHANCE``: a fault and its probability, and where the names of faults are, for `names_in`."""
+def worker_configuration(*, required: bool = True) -> _Decorator[Any]:
+    """Add ``--config`` of a worker that is made in hardware, as ``name``."""
+    help = "Configuration of the worker."
+    return click.option("--config", "name", type=hardware_configuration, required=required, help=help)
 
-    name = "NAME=CHANCE"
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+def configured(name: str, slots: int | None) -> "WorkerConfig":
+    """A worker's configuration by its name, with other slots if ``--slots`` says so."""
+    from p4sgd.hw.spec.config import CONFIGURATIONS
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+    config = CONFIGURATIONS[name]()
+    try:
+        return config if slots is None else dataclasses.replace(config, slots=slots)
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
+
+
+def is_given(name: str) -> bool:
+    """Whether a parameter of the running command was given, on the command line or in an options file."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's values that were given; the others are defaults."""
+    return {name: value for name, value in values.items() if is_given(name)}
+
+
+def _faults(where: str, what: str) -> _Decorator[Any]:
+    """``--fault NAME=CHANCE``, probabilities by name; ``where`` the names are, for `names_in`."""
+
+    def take(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, float]:
         from p4sgd.host.devices.faults import simulated_faults
 
-        name, _, text = str(value).partition("=")
-        if name not in (known := names_in(self._where)):
-            self.fail(f"there is no fault {name!r}: choose one of {', '.join(known)}", param, ctx)
-        try:
-            simulated_faults({name: float(text)})
-        except ValueError:
-            self.fail(f"{name} needs a chance, as in {name}=0.01, not {text!r}", param, ctx)
-        except UserError as error:
-            self.fail(str(error), param, ctx)
-        return name, float(text)
+        chances: dict[str, float] = {}
+        for name, _, text in (each.partition("=") for each in texts):
+            if name not in (known := names_in(where)):
+                raise click.BadParameter(f"there is no fault {name!r}: choose one of {', '.join(known)}", ctx, param)
+            if name in chances:
+                raise click.BadParameter(f"{name} is given more than once: give it once", ctx, param)
+            try:
+                simulated_faults({name: float(text)})
+            except ValueError:
+                problem = f"{name} needs a chance, as in {name}=0.01, not {text!r}"
+                raise click.BadParameter(problem, ctx, param) from None
+            except UserError as error:
+                raise click.BadParameter(str(error), ctx, param) from error
+            chances[name] = float(text)
+        return chances
 
-
-def _once(ctx: click.Context, param: click.Parameter, faults: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Chances by name; a fault that is given twice is refused."""
-    names = [name for name, _ in faults]
-    if len(set(names)) < len(names):
-        raise click.BadParameter(f"{max(names, key=names.count)} is given more than once: give it once", ctx, param)
-    return dict(faults)
-
-
-def _faults(where: str, what: str) -> Callable[[_Command], _Command]:
     frames = (
         "loss, duplication and reordering are of frames: in both directions (link_loss), only from the workers "
         "(up_loss), or only to them (down_loss); likewise burst_begin, burst_end and burst_loss, for bursts of losses."
     )
-    return click.option(
-        "--fault", type=_Fault(where), multiple=True, callback=_once, help=f"Inject a fault {what} {frames}"
-    )
+    help = f"Inject a fault {what} {frames}"
+    return click.option("--fault", multiple=True, callback=take, metavar="NAME=CHANCE", help=help)
 
 
 faults = _faults(
@@ -311,12 +187,12 @@ link_faults = together(
     _faults(
         "p4sgd.sim.network.faults:LINK_FAULTS", "of the network with a probability, as in link_loss=0.02; repeatable."
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the random numbers of --fault."),
+    count("--seed", 0, "Seed of the random numbers of --fault.", default=0),
 )
 """Adds ``--fault``, probabilities by name, and ``--seed``, for commands that start workers."""
 
 
-def _options_of(names: Iterable[str]) -> Callable[[_Command], _Command]:
+def _options_of(names: Iterable[str]) -> _Decorator[Any]:
     """Add an option for each of these fields of `TrainingOptions`, as it is declared there."""
     options, wanted = [], set(names)
     for field in dataclasses.fields(TrainingOptions):
@@ -345,10 +221,8 @@ training = _options_of(declarations())
 tuning = _options_of(declarations().keys() - options_with(Fact.NOT_TUNED))
 """Adds an option for every field of `TrainingOptions` that is the same in all runs of a search."""
 
-
 preparation = _options_of(options_with(Fact.PREPARED))
 """Adds an option for every field of `TrainingOptions` that prepared data depend on."""
-
 
 results = together(
     click.option(
@@ -426,3 +300,117 @@ def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
     return reading
+
+
+def output(*, json: bool = True, quiet: bool = True, file: bool = True) -> _Decorator[Any]:
+    """Add ``--json``, ``--quiet`` and ``--options``, and give the command an `Output` as ``output``."""
+
+    def add(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*, as_json: bool = False, quiet: bool = False, **values: Any) -> Any:
+            return command(output=Output(as_json=as_json, quiet=quiet), **values)
+
+        wanted = ((quiet, _quiet_option), (json, _json_option), (file, _options_option))
+        return together(*(option for is_wanted, option in wanted if is_wanted))(run)
+
+    return add
+
+
+def _take_options_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        ctx.meta[_OPTIONS_FILE] = path
+        ctx.default_map = {**(ctx.default_map or {}), **_read_options(ctx, path)}
+
+
+_options_option = click.option(
+    "--options",
+    type=click.Path(dir_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_take_options_file,
+    metavar="FILE.toml",
+    help="Read options from this command's table in a TOML file; options on the command line take precedence.",
+)
+_quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print only results, warnings and errors, no progress and no remarks."
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+
+common = output()
+"""Adds all three."""
+
+
+def options_file() -> Path | None:
+    """The options file of the running command, if one was given."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_OPTIONS_FILE)
+
+
+def _read_options(ctx: click.Context, path: Path) -> dict[str, Any]:
+    """The values that a file has for the parameters of the running command; errors name file and key."""
+    import tomllib
+
+    try:
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the options file: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    _refuse_unknown_tables(ctx.find_root().command, table, path)
+    words = ctx.command_path.split()[1:]
+    for word in words:
+        table = table.get(word)
+        if not isinstance(table, dict):
+            raise UserError(f"{path}: has no table [{'.'.join(words)}]")
+    # Keys are long options without their dashes, and names of arguments.
+    params = (param for param in ctx.command.params if param.expose_value)
+    known = {max(param.opts, key=len).lstrip("-").replace("_", "-"): param for param in params}
+    values = {}
+    for key, value in table.items():
+        where = f"{path}: [{'.'.join(words)}] {key}"
+        param = known.get(key.replace("_", "-"))
+        if param is None or param.name is None:
+            raise UserError(f"{where}: unknown option; there are {', '.join(sorted(known))}")
+        values[param.name] = _check(ctx, param, value, where)
+    return values
+
+
+def _refuse_unknown_tables(
+    command: click.Command | None, document: Mapping[str, Any], path: Path, prefix: str = ""
+) -> None:
+    """Refuse tables that no command reads: a file may serve several, but a misspelt one must not go unnoticed."""
+    if not isinstance(command, click.Group):
+        return
+    context = click.Context(command)
+    for name, table in document.items():
+        known = command.get_command(context, name)
+        if not _takes_options(known):
+            kind = "table" if isinstance(table, dict) else "key outside a table"
+            takers = (
+                each for each in command.list_commands(context) if _takes_options(command.get_command(context, each))
+            )
+            tables = ", ".join(f"[{prefix}{each}]" for each in takers)
+            raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {tables}")
+        if isinstance(table, dict):
+            _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
+
+
+def _takes_options(command: click.Command | None) -> bool:
+    params = [] if command is None else command.params
+    return isinstance(command, click.Group) or any(param.name == "options" for param in params)
+
+
+def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:
+    """The value as it would stand on the command line; its conversion is tried, so that errors name the file."""
+    is_flag = isinstance(param, click.Option) and param.is_flag
+    values = value if param.multiple and isinstance(value, list) else [value]
+    for each in values:
+        if isinstance(each, dict | list) or isinstance(each, bool) != is_flag:
+            raise UserError(f"{where}: must be {'true or false' if is_flag else 'a text or a number'}, not {each!r}")
+        try:
+            if not is_flag:
+                param.type.convert(str(each), param, ctx)
+        except click.BadParameter as error:
+            raise UserError(f"{where}: {error.message}") from error
+    if is_flag:
+        return value
+    return list(map(str, values)) if param.multiple else str(value)

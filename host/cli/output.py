@@ -70,7 +70,7 @@ class Output:
     def document(self, content: Mapping[str, Any]) -> None:
         """Print the JSON document, with ``as_json``."""
         if self.as_json and not self.silent:
-            click.echo(json.dumps(finite(content), allow_nan=False))
+            click.echo(json.dumps(_finite(content), allow_nan=False))
 
     def say(self, text: str, *, whole: bool = False) -> None:
         """Print a line of results, without ``as_json``; a ``whole`` one may be copied, so the terminal breaks it."""
@@ -90,6 +90,43 @@ class Output:
     def warn(self, text: str) -> None:
         """Print a warning, even with ``quiet``."""
         _print(self.remarks, f"warning: {text}")
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Iterable[object]],
+        *,
+        texts: int = 1,
+        wraps: bool = False,
+        spare: Sequence[str] = (),
+        remark: bool = False,
+    ) -> None:
+        """Print a table; numbers get thousands separators or 6 digits, ``None`` is left empty.
+
+        The first columns, ``texts``, are aligned left, the others, numbers, right. The last one ``wraps`` if it has
+        sentences; other tables are narrowed to the terminal, in the end without the columns ``spare``. A table of
+        results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
+        """
+        if self.quiet if remark else self.as_json:
+            return
+        console, cells = self.remarks if remark else self.results, [list(map(_text, row)) for row in rows]
+        if wraps:
+            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, 120))
+        else:
+            console.print(fitting_table(console, columns, cells, texts, spare), soft_wrap=True)
+
+    def records(self, records: Sequence[Mapping[str, object]], names: Sequence[str] = (), **how: Any) -> None:
+        """Print a `table` of the objects in a document, if there are any, with some ``names`` of members, or all."""
+        if records:
+            names = names or list(records[0])
+            self.table(
+                [name.replace("_", " ") for name in names], [[each[name] for name in names] for each in records], **how
+            )
+
+    def written(self, document: Mapping[str, Any], files: Sequence[Path]) -> None:
+        """Print the document of a command that has written a folder, or its files as a table."""
+        self.document({**document, "files": [file.name for file in files]})
+        self.table(["file", "bytes"], [[file.name, file.stat().st_size] for file in files])
 
     @contextlib.contextmanager
     def working(self, what: str, *, told: bool = False) -> Iterator[None]:
@@ -140,38 +177,23 @@ class Output:
 
             yield show
 
-    def table(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Iterable[object]],
-        *,
-        texts: int = 1,
-        wraps: bool = False,
-        spare: Sequence[str] = (),
-        remark: bool = False,
-    ) -> None:
-        """Print a table; whole numbers get thousands separators, ``None`` is left empty.
+    @contextlib.contextmanager
+    def steps(self) -> "Iterator[OnProgress]":
+        """Show the steps of making or checking prepared data: a progress bar each on a terminal, elsewhere a remark.
 
-        The first columns, ``texts``, are aligned left, the others, numbers, right. The last one ``wraps`` if it has
-        sentences; other tables are narrowed to the terminal, in the end without the columns ``spare``. A table of
-        results is not printed with ``as_json``, one that is a ``remark`` not with ``quiet``.
+        Yields the function to call with a step, how much of it is done, and how much there is.
         """
-        if self.quiet if remark else self.as_json:
-            return
-        console, cells = self.remarks if remark else self.results, [list(map(_text, row)) for row in rows]
-        if wraps:
-            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, 120))
-        else:
-            console.print(_fitting(console, columns, cells, texts, spare), soft_wrap=True)
+        begun: set[Step] = set()
+        with self.progress() as show:
 
-    def files(self, files: Iterable[Path]) -> None:
-        """Print a table of files that were written."""
-        self.table(["file", "bytes"], [[file.name, file.stat().st_size] for file in files])
+            def shown(step: "Step", done: int, total: int) -> None:
+                if self.shows_progress:
+                    show(step.title, done, total, step.unit)
+                elif step not in begun:
+                    begun.add(step)
+                    self.remark(step.title)
 
-    def has_room(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-        """Whether `table` would print all of a table."""
-        table = _fitting(self.results, columns, [list(map(_text, row)) for row in rows])
-        return _width(table, self.results) <= self.results.width
+            yield shown
 
 
 def _handler(show: Callable[[str], None]) -> logging.Handler:
@@ -195,9 +217,11 @@ def _print(console: "Console", text: str, *, whole: bool = False) -> None:
 
 
 def _text(cell: object) -> str:
-    if cell is None:
-        return ""
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    if cell is None or isinstance(cell, bool):
+        return {None: "", True: "yes", False: "no"}[cell]
+    if isinstance(cell, list | tuple):
+        return " ".join(map(_text, cell)) or "-"
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def _table(
@@ -221,13 +245,15 @@ def _table(
     return table
 
 
-def _fitting(
+def fitting_table(
     console: "Console", columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, spare: Sequence[str] = ()
 ) -> "Table":
     """A table that fits a console, if possible: a narrow one, then without ``spare`` columns, one after the other."""
-    table = _table(columns, rows, texts)
+    from rich.measure import Measurement
+
+    table, unlimited = _table(columns, rows, texts), console.options.update(max_width=100_000)
     for left_out in range(len(spare) + 1):
-        if _width(table, console) <= console.width:
+        if Measurement.get(console, unlimited, table).maximum <= console.width:
             break
         kept = [place for place, title in enumerate(columns) if title not in spare[:left_out]]
         cells = [[row[place] for place in kept] for row in rows]
@@ -235,105 +261,24 @@ def _fitting(
     return table
 
 
-def _width(table: "Table", console: "Console") -> int:
-    from rich.measure import Measurement
-
-    return Measurement.get(console, console.options.update(max_width=100_000), table).maximum
-
-
-def finite(content: Any) -> Any:
+def _finite(content: Any) -> Any:
     """Plain data for JSON, which has no NaN and no infinity: both become ``None``."""
     if isinstance(content, Mapping):
-        return {str(key): finite(value) for key, value in content.items()}
+        return {str(key): _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-@contextlib.contextmanager
-def show_steps(output: Output) -> "Iterator[OnProgress]":
-    """Show the steps of making or checking prepared data: a progress bar each on a terminal, elsewhere a remark.
-
-    Yields the function to call with a step, how much of it is done, and how much there is.
-    """
-    told: set[Step] = set()
-    with output.progress() as show:
-
-        def shown(step: "Step", done: int, total: int) -> None:
-            if output.shows_progress:
-                show(step.title, done, total, step.unit)
-            elif step not in told:
-                told.add(step)
-                output.remark(step.title)
-
-        yield shown
-
-
-class EpochTable:
-    """A table with a row of metrics for every epoch; columns in which no row has a number are left out.
-
-    A progress bar counts to ``total``; it is called ``title``. ``rows`` have ``epoch`` and any of `COLUMNS`.
-    """
-
-    def __init__(self, output: Output, total: int, title: str = "epoch") -> None:
-        self._output = output
-        self._total = total
-        self._title = title
-        self.rows: list[Mapping[str, float | None]] = []
-        self._refresh: Callable[[], None] = lambda: None
-
-    def add(self, row: Mapping[str, float | None]) -> None:
-        """Add the row of an epoch."""
-        self.rows.append(row)
-        self._refresh()
-
-    def print(self) -> None:
-        """Write the whole table to standard output, without ``as_json``."""
-        if self.rows and not self._output.as_json:
-            console = self._output.results
-            console.print(self._table(self.rows, console), soft_wrap=True)
-
-    def _table(self, rows: Sequence[Mapping[str, float | None]], console: "Console") -> "Table":
-        """The table of some rows; where there is no room for it, a narrow one, in the end without speed and rate."""
-        used = {key: title for key, title in COLUMNS.items() if any(row.get(key) is not None for row in self.rows)}
-        cells = [[cell(key, row.get(key)) for key in used] for row in rows]
-        return _fitting(
-            console, list(used.values()), cells, 1, (COLUMNS["samples_per_second"], COLUMNS["learning_rate"])
-        )
-
-    @contextlib.contextmanager
-    def live(self) -> Iterator[None]:
-        """Show the last rows and a progress bar, on a terminal, as long as the context lasts."""
-        if not self._output.shows_progress:
-            yield
-            return
-        from rich.console import Group
-        from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = self._output.remarks
-        columns = (TextColumn(self._title), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-        progress = Progress(*columns, console=console)
-        task = progress.add_task("epochs", total=self._total)
-        with Live(progress, console=console, transient=True, refresh_per_second=8) as live:
-
-            def refresh() -> None:
-                progress.update(task, completed=len(self.rows))
-                live.update(Group(self._table(self.rows[-12:], console), progress))
-
-            self._refresh = refresh
-            yield
-
-
-def cell(key: str, value: float | None) -> str:
-    """A number of an epoch, for a table."""
+def cell(key: str, value: float | None, digits: int = 4) -> str:
+    """A metric or another number of an epoch, for a table."""
     if value is None:
         return ""
     if key in ("epoch", "samples_per_second"):
         return f"{value:,.0f}"
-    return f"{value:.2%}" if "accuracy" in key else f"{value:.4g}"
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.2%}" if "accuracy" in key else f"{value:.{digits}g}"
 
 
 def shorten(name: str) -> str:

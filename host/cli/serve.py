@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 _MOST_SLOTS = 1 << 20
 """Maximum number of slots of all jobs together: 1.6 GB, once all have been used with the longest frames."""
 
-_control_option = click.option(
-    "--control", required=True, metavar="ADDRESS", help="Control socket: unix:PATH, for its owner, or tcp:HOST:PORT."
-)
-_token_option = options.path(
-    "--token",
-    "FILE",
-    "With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may read. "
-    "Needed for all but loopback addresses.",
+_control = options.together(
+    click.option(
+        "--control",
+        required=True,
+        metavar="ADDRESS",
+        help="Control socket: unix:PATH, for its owner, or tcp:HOST:PORT.",
+    ),
+    options.path(
+        "--token",
+        "FILE",
+        "With --control tcp:HOST:PORT: the file of the secret that clients must have, too, which only its owner may "
+        "read. Needed for all but loopback addresses.",
+    ),
 )
 
 
@@ -54,10 +59,9 @@ def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, by
     help="A port to workers: eth0 for an Ethernet interface, udp:10.0.0.1 or udp:10.0.0.1:51200 for UDP at an address "
     "of this machine, which serves any number of workers. Repeat it for each port of the aggregator, port 0 first.",
 )
-@_control_option
-@_token_option
-@click.option("--slots", type=click.IntRange(1, 1 << 16), default=4096, help="Slots of each job.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=8, help="Maximum number of jobs at a time.")
+@_control
+@options.count("--slots", 1, "Slots of each job.", most=1 << 16, default=4096)
+@options.count("--jobs", 1, "Maximum number of jobs at a time.", most=256, default=8)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
 @click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
 @options.common
@@ -83,7 +87,7 @@ def serve(
     from p4sgd.host.links import open_link
     from p4sgd.host.rpc.address import ControlAddress, check_address
     from p4sgd.host.serve.aggregator import SoftwareAggregatorServer, warm_up
-    from p4sgd.host.serve.metrics import drop_privileges, find_user
+    from p4sgd.host.serve.metrics import MetricsServer, drop_privileges, find_user
     from p4sgd.hw.spec.job import MAX_PORTS
 
     if slots * jobs > _MOST_SLOTS:
@@ -112,8 +116,6 @@ def serve(
         )
         opened.callback(server.close)
         if metrics_at is not None:
-            from p4sgd.host.serve.metrics import MetricsServer
-
             where, counters = (metrics_at.host, metrics_at.port), server.requests.counters
             opened.callback(MetricsServer(*where, counters, server.aggregator.jobs, jobs).close)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -169,8 +171,7 @@ def _claim(interface: str) -> Iterator[None]:
     help="For packets: eth0 for an Ethernet interface; udp:10.0.0.2, or udp:10.0.0.2:51201 with a port, 51200 to "
     "51455, for UDP at an address of this machine.",
 )
-@_control_option
-@_token_option
+@_control
 @click.option("--config", "name", type=options.configuration, default="small", help="Configuration of the worker.")
 @click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
 @click.option(
@@ -186,12 +187,12 @@ def _claim(interface: str) -> Iterator[None]:
     default="emulator",
     help="Emulate the worker, or simulate its Verilog, which needs g++ and make.",
 )
-@click.option(
+@options.count(
     "--memory-limit",
-    type=click.IntRange(1),
+    1,
+    "Limit of the emulator's memories, all together; those of rtl have a fixed size.",
     default=4096,
     metavar="MIB",
-    help="Limit of the emulator's memories, all together; those of rtl have a fixed size.",
 )
 @click.option(
     "--speed",

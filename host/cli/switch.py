@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from p4sgd.host.aggregators.controller import Controller, JobProgress, WaitingSlot
     from p4sgd.host.aggregators.tables import TableController
 
+_MOST_LINES = 20
+"""Lines of `status` about the waiting slots of a job."""
+
 _cluster_option = options.path(
     "--cluster",
     "FILE.toml",
@@ -29,14 +32,21 @@ _cluster_option = options.path(
 )
 
 
+def _read_cluster(file: Path | None) -> "tuple[Path, Cluster]":
+    """A cluster file, by default that of the local cluster."""
+    from p4sgd.host.aggregators.cluster_file import read_cluster
+    from p4sgd.host.serve.local_cluster import local_cluster_file
+
+    file = file or local_cluster_file()
+    return file, read_cluster(file)
+
+
 @contextlib.contextmanager
 def _controller_of(file: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
     """The cluster of a file and the controller of its aggregator, which is closed at the end."""
-    from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.aggregators.opening import open_controller
-    from p4sgd.host.serve.local_cluster import local_cluster_file
 
-    cluster = read_cluster(file or local_cluster_file())
+    _, cluster = _read_cluster(file)
     with contextlib.closing(open_controller(cluster)) as controller:
         yield cluster, controller
 
@@ -72,17 +82,9 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
                 raise UserError(f"--slots times --jobs: {error}") from error
             except switch.CompilerError as error:
                 raise P4sgdError(str(error)) from error
-    commands = _next_commands(target, switch.TARGETS[target], out, is_compiled)
-    names = [file.name for file in files]
-    output.document({"target": target, "out": str(out), "files": names, "compiled": is_compiled, "next": commands})
-    output.files(files)
-    for line in ("next, with the cluster's own interfaces and addresses:", *(f"  {command}" for command in commands)):
-        output.say(line)
-
-
-def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[str]:
-    compiling = [f"cd {shlex.quote(str(out))}", *map(shlex.join, how.commands(out)), "cd -"]
-    commands = [] if is_compiled else [" && ".join(compiling)]
+    how, commands = switch.TARGETS[target], []
+    if not is_compiled:
+        commands = [" && ".join([f"cd {shlex.quote(str(out))}", *map(shlex.join, how.commands(out)), "cd -"])]
     if target == "bmv2":
         commands += [
             # The buffer of its libpcap has 32 frames of 64 KiB otherwise, fewer than a worker sends at once.
@@ -93,7 +95,10 @@ def _next_commands(target: str, how: Any, out: Path, is_compiled: bool) -> list[
         # By name, run_switchd.sh looks in the folder where the SDE installs programs.
         configuration = out.resolve() / "tofino" / f"{Path(how.program).stem}.conf"
         commands.append(f"$SDE/run_switchd.sh -c {shlex.quote(str(configuration))}")
-    return [*commands, "p4sgd switch deploy --cluster cluster.toml"]
+    commands.append("p4sgd switch deploy --cluster cluster.toml")
+    output.written({"target": target, "out": str(out), "compiled": is_compiled, "next": commands}, files)
+    for line in ("next, with the cluster's own interfaces and addresses:", *(f"  {command}" for command in commands)):
+        output.say(line)
 
 
 @click.command()
@@ -109,12 +114,9 @@ def deploy(cluster: Path | None, output: Output) -> None:
     A Tofino loads its program when bf_switchd starts and keeps its jobs: this command checks that the program runs and
     sets up forwarding. hw/switch/README.md explains how to add and enable its ports.
     """
-    from p4sgd.host.aggregators.cluster_file import read_cluster
-    from p4sgd.host.serve.local_cluster import local_cluster_file
     from p4sgd.hw.spec.packet import mac_text
 
-    file = cluster or local_cluster_file()
-    described = read_cluster(file)
+    file, described = _read_cluster(cluster)
     aggregator = described.aggregator
     ports = sorted({worker.port for worker in described.workers} | {there.port for there in aggregator.ports})
     stations = {int(station): there.port for there in aggregator.ports for station in there.stations}
@@ -199,23 +201,24 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
 def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) -> dict[str, Any]:
     from p4sgd.host.links.udp import address_text
 
-    members = each.job.members
     controls = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
+    missing = {shard for slot in each.stuck for shard in (*slot.partials, *slot.acknowledgements)}
+    members = [(shard, each.job.members[shard]) for shard in sorted(missing)]
     return {
         "place": each.place,
         "job": each.job.number,
-        "workers": len(members),
+        "workers": len(each.job.members),
         "under_way": len(each.under_way),
         "packets_accepted": packets,
         "stuck": [_slot_document(slot) for slot in each.stuck],
         "missing": [
             {
                 "shard": shard,
-                "control": controls.get((members[shard].mac, members[shard].port)),  # None: not in the cluster file
-                "address": address_text(members[shard].mac, udp=cluster.udp),
-                "port": members[shard].port,
+                "control": controls.get((member.mac, member.port)),  # None: not in the cluster file
+                "address": address_text(member.mac, udp=cluster.udp),
+                "port": member.port,
             }
-            for shard in sorted({shard for slot in each.stuck for shard in (*slot.partials, *slot.acknowledgements)})
+            for shard, member in members
         ],
     }
 
@@ -240,9 +243,8 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> list[str]:
         what = "no partials have arrived from" if partials else "the sums are not acknowledged by"
         whom = ", ".join(who[shard] for shard in shards)
         lines.append(f"job {job['job']}, {which}, round {first['round']}: {what} {whom}")
-    left = len(lines) - 20
-    more = [f"and {left} more lines of this kind: p4sgd switch slots lists all"] if left > 0 else []
-    return lines[:20] + more
+    more = ["and more lines of this kind: p4sgd switch slots lists all"] if len(lines) > _MOST_LINES else []
+    return lines[:_MOST_LINES] + more
 
 
 @click.command()
@@ -267,14 +269,8 @@ def slots(cluster: Path | None, output: Output) -> None:
     output.document({"slots": found})
     if not found:
         output.say("no slot is under way")
-        return
-    columns = ["place", "job", "slot", "round", "not arrived", "not acknowledged"]
-    rows = []
-    for slot in found:
-        missing = (slot["partials_missing"], slot["acknowledgements_missing"])
-        numbers = (str(slot[key]) for key in ("place", "job", "slot", "round"))
-        rows.append([*numbers, *(" ".join(map(str, shards)) or "-" for shards in missing)])
-    output.table(columns, rows, texts=0)
+    names = ("place", "job", "slot", "round", "partials_missing", "acknowledgements_missing")
+    output.records(found, names, texts=0)
 
 
 @click.command()
@@ -299,7 +295,7 @@ def counters(cluster: Path | None, output: Output) -> None:
 
 @click.command()
 @_cluster_option
-@click.option("--job", type=click.IntRange(0, 255), help="Number of the job; needed where several are served.")
+@options.count("--job", 0, "Number of the job; needed where several are served.", most=255)
 @options.common
 def clear(cluster: Path | None, job: int | None, output: Output) -> None:
     """End a job, so that its place and its number are free again.

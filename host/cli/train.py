@@ -1,16 +1,38 @@
-"""The command `p4sgd train`, in one process or in several that train together."""
+"""The command `p4sgd train`, in one process or in several that train together; and the run that `simulate` shares."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED, describe, report
-from p4sgd.host.cli.output import Output
-from p4sgd.host.cli.training_run import finish, make_request, run_folds, run_training
-from p4sgd.host.distributed.communicator import Communicator, SingleProcess, check_same
+from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, fitting_table, shorten
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, SingleProcess, check_same
+from p4sgd.host.training.events import Events, Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from p4sgd.host.devices.device import WorkerName
+    from p4sgd.host.run.folds import Fold
+    from p4sgd.host.run.request import TrainingRequest
+    from p4sgd.host.run.training_run import TrainingRun
+    from p4sgd.host.streaming import OnProgress, Step
+    from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
+    from p4sgd.host.training.dealing.split import Split
+    from p4sgd.sim.cluster.trace import Trace
+
+FOLD_METRICS = {
+    **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
+    **{"d2": "D²", "r2": "R²", "rmse": "RMSE", "mae": "MAE"},
+}
+"""Titles of the metrics in the table of folds, by name."""
 
 
 @click.command()
@@ -41,12 +63,12 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     "Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean and "
     "deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
 )
-@click.option(
+@options.count(
     "--folds",
-    type=click.IntRange(2),
-    metavar="K",
-    help="Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
+    2,
+    "Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
     "measure each on its fold. No model is written, but with --out one that is trained on all samples afterwards.",
+    metavar="K",
 )
 @click.option("--device", type=options.device_kind, default="emulator", help="What to train on.")
 @options.cluster
@@ -58,14 +80,14 @@ from p4sgd.host.distributed.communicator import Communicator, SingleProcess, che
     "process reads its share of the data and has one worker; none for a single process.",
 )
 @options.config
-@click.option(
+@options.count(
     "--sparse-workers",
-    type=click.IntRange(0),
+    0,
+    "How many of the emulator's workers are sparse: the last ones. Of sparse data they get the columns with few "
+    "values; see --split.",
     default=0,
     show_default=False,
     metavar="N",
-    help="How many of the emulator's workers are sparse: the last ones. Of sparse data they get the columns with few "
-    "values; see --split.",
 )
 @options.training
 @options.reading
@@ -87,7 +109,7 @@ def train(folds: int | None, launcher: str | None, output: Output, **choices: An
     rounding: these are the figures of p4sgd evaluate. The rate is the learning rate used; samples/s is the speed of the
     device, without the time to measure.
     """
-    with run_ranks(launcher) as ranks:
+    with _run_ranks(launcher) as ranks:
         output.silent = ranks.rank > 0  # rank 0 prints it
         if choices["data"] is None and choices["resume"] is None:
             raise click.MissingParameter(param_hint="'DATA'", param_type="argument")
@@ -96,7 +118,7 @@ def train(folds: int | None, launcher: str | None, output: Output, **choices: An
         with output.working("getting ready"):
             request = make_request(choices)
         check_same(ranks, {"--folds": str(folds)})
-        document = {} if folds is None else run_folds(output, request, folds, ranks)
+        document = {} if folds is None else _run_folds(output, request, folds, ranks)
         if folds is None or request.out is not None:
             if folds is not None:
                 output.say("on all samples:")
@@ -105,7 +127,7 @@ def train(folds: int | None, launcher: str | None, output: Output, **choices: An
 
 
 @contextlib.contextmanager
-def run_ranks(launcher: str | None) -> Iterator[Communicator]:
+def _run_ranks(launcher: str | None) -> Iterator[Communicator]:
     """The processes that carry out the running command together.
 
     A failure that is the same in all of them is reported once. Otherwise every process that fails names its rank; then
@@ -134,3 +156,281 @@ def run_ranks(launcher: str | None) -> Iterator[Communicator]:
         if failures is None:
             ranks.abort(status)
         raise click.exceptions.Exit(status) from error
+
+
+def make_request(choices: MutableMapping[str, Any], **more: Any) -> "TrainingRequest":
+    """The request that a command's options make, with ``more`` fields; what is no field of its own is for training."""
+    from p4sgd.host.run.request import TrainingRequest
+
+    reading = options.take_reading(choices)
+    own = {each.name: choices.pop(each.name) for each in dataclasses.fields(TrainingRequest) if each.name in choices}
+    return TrainingRequest(
+        **own, **more, reading=reading, options=options.given(choices), options_file=options.options_file()
+    )
+
+
+def run_training(
+    output: Output,
+    request: "TrainingRequest",
+    ranks: Communicator = SINGLE_PROCESS,
+    on_trace: "Callable[[Trace], None]" = lambda trace: None,
+) -> "tuple[TrainingRun, TrainingResult | ResultSet]":
+    """Make and carry out a training run; show how it goes, and in the end the table of epochs, or of rows."""
+    with output.working("getting ready"):
+        from p4sgd.host.run.training_run import TrainingRun
+        from p4sgd.host.training import TrainingResult
+
+        run = TrainingRun(request, ranks)
+    display = _Display(output, run, on_trace)
+    try:
+        with display.shown:
+            result = run.execute(display, resume_words=_resume_words(output))
+    except BaseException as error:
+        display.print()
+        if isinstance(error, KeyboardInterrupt) and (done := display.rows_done()):
+            kept = "" if run.checkpoint is not None else "; nothing is kept: --checkpoint FILE keeps what is done"
+            error.__notes__ = [done + kept, *getattr(error, "__notes__", ())]
+        raise
+    if isinstance(result, TrainingResult):
+        display.print()
+        return run, result
+    measured = [key for key in COLUMNS if result.rows[0].metrics.get(key) is not None]
+    rows = []
+    for name, row in zip(result.names, result.rows, strict=True):
+        metrics = (cell(key, row.metrics[key]) for key in measured)
+        rows.append([name, len(row.history), row.best_epoch, *metrics, f"{row.history[0].learning_rate:.4g}"])
+    titles = [result.model.labels.row_kind, "epochs", "best epoch", *(COLUMNS[key] for key in measured), "first rate"]
+    output.table(titles, rows, spare=("first rate", "epochs", "best epoch"))
+    return run, result
+
+
+def _run_folds(output: Output, request: "TrainingRequest", folds: int, ranks: Communicator) -> dict[str, Any]:
+    """Cross-validate and show the metrics; returns its part of the JSON document, which is printed without ``out``."""
+    with output.working("getting ready"):
+        from p4sgd.host.run.folds import check_folds, cross_validate, summarise
+        from p4sgd.host.run.training_run import TrainingRun
+
+        check_folds(request)
+        run = TrainingRun(request, ranks)
+    display = _Display(output, run, folds=folds)
+    done: list[Fold] = []
+    try:
+        with display.shown:
+            for fold in cross_validate(run, folds, display):
+                done.append(fold)  # what is done stays if the next one is interrupted
+    except KeyboardInterrupt as error:
+        _print_folds(output, done)
+        error.add_note(f"{len(done)} of {folds} folds are finished; the next run begins with the first again")
+        raise
+    mean, deviation = summarise(done)
+    found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
+    document = {"cross_validation": found}
+    if request.out is None:
+        output.document(run.to_json() | document)
+    _print_folds(output, done, **{"mean": mean, "±": deviation})
+    return document
+
+
+def _print_folds(output: Output, done: "Sequence[Fold]", **summaries: Mapping[str, float]) -> None:
+    """A table with a row for each fold, and then for each summary."""
+    names = [name for name in FOLD_METRICS if done and name in done[0].metrics]
+    lines: list[tuple[list[object], Mapping[str, Any]]] = [
+        ([fold.number, fold.samples, fold.result.best_epoch], fold.metrics) for fold in done
+    ]
+    lines += [([title, None, None], values) for title, values in summaries.items()]
+    rows = [[*first, *(cell(name, values[name]) for name in names)] for first, values in lines]
+    if rows:
+        output.table(["fold", "samples", "epoch", *(FOLD_METRICS[name] for name in names)], rows)
+
+
+class _Display(Events):
+    """Display of a training run on the terminal: in each stage something else, until ``shown`` is closed."""
+
+    def __init__(
+        self,
+        output: Output,
+        run: "TrainingRun",
+        on_trace: "Callable[[Trace], None]" = lambda trace: None,
+        folds: int = 0,
+    ) -> None:
+        self._output = output
+        self._folds = folds
+        self._run = run
+        self._on_trace = on_trace
+        self.shown = contextlib.ExitStack()
+        self._epochs: list[dict[str, Any]] = []
+        self._row, self._names = 0, list[str]()
+        self._on_progress: OnProgress | None = None
+        self._refresh: Callable[[], None] = lambda: None
+
+    def stage(self, stage: Stage) -> None:
+        self.shown.close()  # two live displays at once are not possible
+        if stage is Stage.VERIFY:
+            self._on_progress = self.shown.enter_context(self._output.steps())
+        elif stage is Stage.OPEN:
+            is_simulated = self._run.device == "rtl"
+            what = SIMULATOR_OPENING if is_simulated else "getting ready"
+            self.shown.enter_context(self._output.working(what, told=is_simulated))
+        elif stage is Stage.TRAIN:
+            self._show_epochs("epoch")
+
+    def fold(self, number: int) -> None:
+        self.shown.close()
+        self.shown.enter_context(self._output.working(f"fold {number} of {self._folds}"))
+
+    def progress(self, step: "Step", done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(step, done, total)
+
+    def row(self, row: int, names: Sequence[str]) -> None:
+        self.shown.close()
+        self._row, self._names, self._epochs = row, list(names), []
+        self._show_epochs(f"{row + 1} of {len(names)}: {shorten(names[row])}, epoch")
+
+    def epoch(self, record: "EpochRecord") -> None:
+        self._epochs.append(record.to_json())
+        self._refresh()
+
+    def remark(self, text: str) -> None:
+        self._output.remark(text)
+
+    def warning(self, text: str) -> None:
+        self._output.warn(text)
+
+    def trace(self, trace: "Trace") -> None:
+        self._on_trace(trace)
+
+    def rows_done(self) -> str:
+        """How far the rows of the model are, for a message; empty if it has a single one, or none has begun."""
+        if not self._names:
+            return ""
+        done, now = len(self._epochs), shorten(self._names[self._row])
+        epochs = f"{done} epoch{'s' if done != 1 else ''}"
+        return f"{self._row} of {len(self._names)} rows of the model are finished, and {epochs} of {now}"
+
+    def split(self, split: "Split", names: "Sequence[WorkerName]") -> None:
+        columns = ["worker", "columns", "nonzeros", "predicted µs a sample"]
+        self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)
+
+    def print(self) -> None:
+        """Print the table of epochs."""
+        if self._epochs and not self._output.as_json:
+            self._output.results.print(self._table(self._output.results), soft_wrap=True)
+
+    def _table(self, console: "Console", last: int = 0) -> "Table":
+        """A table of the ``last`` epochs, or all, with the columns that have a number in any."""
+        used = [key for key in COLUMNS if any(epoch.get(key) is not None for epoch in self._epochs)]
+        rows = [[cell(key, epoch.get(key)) for key in used] for epoch in self._epochs[-last:]]
+        return fitting_table(console, [COLUMNS[key] for key in used], rows, 1, ("samples/s", "rate"))
+
+    def _show_epochs(self, title: str) -> None:
+        """Show the last epochs and a progress bar, on a terminal."""
+        if not self._output.shows_progress:
+            return
+        from rich.console import Group
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = self._output.remarks
+        columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+        progress = Progress(*columns, console=console)
+        task = progress.add_task("epochs", total=self._run.options.epochs)
+        live = self.shown.enter_context(Live(progress, console=console, transient=True, refresh_per_second=8))
+
+        def refresh() -> None:
+            progress.update(task, completed=len(self._epochs))
+            live.update(Group(self._table(console, last=12), progress))
+
+        self._refresh = refresh
+
+
+def _split_rows(split: "Split", numbers: Sequence[int]) -> list[list[object]]:
+    """A row for each worker, and what all of one kind would take."""
+    from p4sgd.host.training.dealing.split import microseconds
+
+    rows: list[list[object]] = []
+    for number, each in zip(numbers, split.workers, strict=True):
+        name = f"{number} {'sparse' if each.sparse else 'dense'}"
+        rows.append([name, each.columns, f"{each.nonzeros:.1%}", microseconds(each.sample_ns)])
+    for name, other in (("all dense", split.all_dense), ("all sparse", split.all_sparse)):
+        if other.sample_ns is None:
+            rows.append([name, f"at most {other.room:,}", "", "too many columns"])
+        else:
+            rows.append([name, split.total, f"{1:.1%}", microseconds(other.sample_ns)])
+    return rows
+
+
+def _resume_words(output: Output) -> list[str]:
+    return [word for word, is_set in (("--json", output.as_json), ("--quiet", output.quiet)) if is_set]
+
+
+def finish(
+    output: Output,
+    run: "TrainingRun",
+    result: "TrainingResult | ResultSet",
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Report the result of a run, with ``more`` entries of the document; after Ctrl-C, exit with its status."""
+    import numpy as np
+
+    from p4sgd.host.run.training_run import resume_advice
+    from p4sgd.host.training import StopReason, TrainingResult
+
+    request, checkpoint, chosen = run.request, run.checkpoint, run.options
+    paths = {"out": request.out, "report": request.report, "init": request.init}
+    paths["checkpoint"] = None if checkpoint is None else checkpoint.path
+    document = result.to_json() | {
+        "flags": sorted({flag for record in result.history for flag in record.flags}),
+        # The same on every device: weights as little-endian int32.
+        "weights_sha256": hashlib.sha256(np.ascontiguousarray(result.model.weights, "<i4").data).hexdigest(),
+        **{name: None if path is None else str(path) for name, path in paths.items()},
+    }
+    output.document({**document, **more})
+    if request.report is not None:
+        output.say(f"report in {request.report}")
+    last, name = result, result.monitored.replace("_", " ")
+    if isinstance(result, TrainingResult):
+        best = f"epoch {result.best_epoch}, {name} {result.best.metrics[result.monitored]:.4g}"
+    else:
+        last = result.rows[-1]
+        best = f"the epoch of each {result.model.labels.row_kind} with the lowest {name}"
+    done, times = len(last.history), last.summary["message_times"]
+    kept = "not kept: --out MODEL keeps it" if request.out is None else f"kept in {request.out}"
+    if result.stopped is StopReason.INTERRUPTED:
+        output.tell(f"interrupted after epoch {done}; best so far: {best}; {kept}")
+        if checkpoint is not None and checkpoint.last and done < chosen.epochs:
+            output.tell(resume_advice(checkpoint, run.ranks, _resume_words(output)))
+        raise click.exceptions.Exit(INTERRUPTED)
+    if not output.quiet:
+        output.say(describe_scaling(document["scaling"], document["scaling_reason"], chosen.precondition))
+        if document["whitening_times"]:
+            from p4sgd.host.precondition.stage import StageTimes
+
+            output.say(str(StageTimes(**document["whitening_times"])))
+        if times:
+            from p4sgd.host.distributed.overlap import MessageTimes
+
+            output.say(str(MessageTimes(**times)))
+    if chosen.merge != "auto" and not times and "packets" not in last.summary:
+        output.remark(
+            f"--merge {chosen.merge} had no effect: only the programs of a cluster and, after the first 10 "
+            "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
+        )
+    early = f"stopped early after epoch {done}; " if result.stopped is StopReason.PATIENCE else ""
+    output.say(f"{early}best model: {best}; {kept}")
+    known = ("train", "validation", "test") if run.folder is None else ("validation", "test")
+    metrics = [
+        f"{COLUMNS[key]} {cell(key, value)}"
+        for key, value in document["metrics"].items()
+        if key.startswith(known) and key in COLUMNS and value is not None
+    ]
+    if metrics:
+        output.say(f"without rounding: {', '.join(metrics)}")
+
+
+def describe_scaling(kind: str, reason: str, precondition: str) -> str:
+    """How features were scaled and whitened, and why ``auto`` chose this scaling."""
+    from p4sgd.host.precondition import BLOCK
+
+    whitened = "" if precondition == "none" else f" before they are whitened in blocks of {BLOCK}"
+    return f"features scaled with {kind}{whitened}{f': {reason}' if reason else ''}"

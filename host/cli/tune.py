@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED
@@ -22,41 +21,27 @@ _GRID = ("precision", "batch", "l2")
 """What is searched for, that which changes fastest last: data are prepared once for several penalties."""
 
 
-class _Values(click.ParamType):
-    """Numbers of one kind, separated by commas."""
+def _grid_option(name: str, kind: type[int] | type[float], default: str, help: str) -> Callable[[Any], Any]:
+    """An option for numbers of a kind, separated by commas."""
 
-    name = "NUMBERS"
-
-    def __init__(self, kind: type[int] | type[float], example: str) -> None:
-        self._kind = kind
-        self._example = example
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int | float, ...]:
-        if isinstance(value, tuple):
-            return value
-        numbers = []
-        for text in str(value).split(","):
+    def numbers_in(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int | float, ...]:
+        numbers: list[int | float] = []
+        for text in value.split(","):
             try:
-                numbers.append(self._kind(text))
+                numbers.append(kind(text))
             except ValueError:
-                kind = "whole number" if self._kind is int else "number"
-                self.fail(f"{text!r} is not a {kind}: separate {kind}s by commas, as in {self._example}", param, ctx)
+                what = "whole number" if kind is int else "number"
+                problem = f"{text!r} is not a {what}: separate {what}s by commas, as in {default}"
+                raise click.BadParameter(problem, ctx, param) from None
             if numbers.count(numbers[-1]) > 1:
-                self.fail(f"{text} is there twice: once is enough", param, ctx)
+                raise click.BadParameter(f"{text} is there twice: once is enough", ctx, param)
         return tuple(numbers)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(self._example)] if self._example.startswith(incomplete) else []
-
-
-def _grid_option(
-    name: str, kind: type[int] | type[float], default: str, help: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(f"--{name}", type=_Values(kind, default), default=default, help=help)
+    return click.option(f"--{name}", metavar="NUMBERS", callback=numbers_in, default=default, help=help)
 
 
 @click.command()
-@click.argument("data", type=options.data_name)
+@options.data
 @_grid_option("precision", int, "1,2,4,8", "Bits of a feature to try, 1 to 8; as many are stored.")
 @_grid_option("batch", int, "16,64,256", "Sizes of a mini-batch to try, multiples of 8.")
 @_grid_option("l2", float, "0,1e-4,1e-3", "Strengths of the L2 penalty to try.")
@@ -120,23 +105,25 @@ def tune(
         error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
         raise
     words = ["p4sgd", "train", data, *_words(picked, picked), *_given_words()]
-    document = {
-        "data": run.data.name,
-        "samples": run.data.samples,
-        "features": run.data.space.count,
-        "boards": run.options.workers,
-        "metric": metric,
-        "trials": [each.to_json() for each in trials],
-        "best": best,
-        "chosen": preferred,
-        "command": words + ([] if out is None else ["--out", str(out)]),
-        "out": None if out is None else str(out),
-    }
-    output.document(document)
+    space = run.data.space
+    output.document(
+        {
+            "data": run.data.name,
+            "samples": run.data.samples,
+            "features": space.count,
+            "boards": run.options.workers,
+            "metric": metric,
+            "trials": [each.to_json() for each in trials],
+            "best": best,
+            "chosen": preferred,
+            "command": words + ([] if out is None else ["--out", str(out)]),
+            "out": None if out is None else str(out),
+        }
+    )
     _show(output, trials, metric, best, preferred)
     if any(each.board_ms is None for each in trials):
         boards = f"{run.options.workers} board{'s' * (run.options.workers > 1)}"
-        output.remark(f"{boards} cannot hold {run.data.space.count:,} columns: times are not predicted")
+        output.remark(f"{boards} cannot hold {space.count:,} columns: times are not predicted")
     kept = "MODEL" if out is None else shlex.quote(str(out))
     output.say(f"recommended: {shlex.join(words)} --out {kept}", whole=True)
     if stopped is StopReason.INTERRUPTED:
@@ -152,7 +139,7 @@ def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, cho
         marks = "*" * (place == best) + "→" * (place == chosen)
         choice = (f"{getattr(trial.options, name):g}" for name in _GRID)
         score, error = cell(metric, trial.score), cell(metric, trial.error)
-        rate, time = cell("rate", trial.learning_rate), "" if trial.board_ms is None else f"{trial.board_ms:.3g}"
+        rate, time = cell("rate", trial.learning_rate), cell("board_ms", trial.board_ms, 3)
         rows.append([marks, *choice, rate, trial.options.epochs, score, error, time])
     title = COLUMNS[f"validation_{metric}"].removeprefix("validation ")
     output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "board ms"], rows)
@@ -168,6 +155,7 @@ def _given_words() -> list[str]:
 
 
 def _words(names: Container[str | None], values: Mapping[str, Any]) -> list[str]:
+    """Options of the running command with these values, as they stand on the command line."""
     words: list[str] = []
     for param in click.get_current_context().command.params:
         if not isinstance(param, click.Option) or param.name not in names:
@@ -175,13 +163,8 @@ def _words(names: Container[str | None], values: Mapping[str, Any]) -> list[str]
         value = values[param.name or ""]
         if isinstance(value, bool):
             words.append((param.opts if value else param.secondary_opts)[0])
-        else:
-            for each in value if isinstance(value, list | tuple) else [value]:
-                words += [param.opts[0], _text(each)]
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            short = f"{each:g}" if isinstance(each, float) else str(each)
+            words += [param.opts[0], short if not isinstance(each, float) or float(short) == each else str(each)]
     return words
-
-
-def _text(value: Any) -> str:
-    """A value as short as it can be read back."""
-    short = f"{value:g}" if isinstance(value, float) else ""
-    return short if short and float(short) == value else str(value)

@@ -18,7 +18,7 @@ from p4sgd.host.report.cycles import counted_cycles, predicted_cycles
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
-from p4sgd.hw.spec.config import CONFIGURATIONS
+from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
 from p4sgd.hw.spec.registers import COUNTERS
 
 if TYPE_CHECKING:
@@ -85,24 +85,28 @@ def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
     if isinstance(coding, LabelCoding) and 2 <= len(coding.classes) <= _MOST_CONFUSED:
         confusions = [_confusion(data, z, labels, coding) for data, (z, labels) in outcomes.items()]
     if isinstance(result, TrainingResult):
-        history = result.history
+        known = result.history[-1].metrics
+        histories = {name: result.history for name in ("train", "validation", "test") if f"{name}_loss" in known}
         curves = [
-            figures.epochs(history, metric, _METRICS[metric], result.best_epoch)
-            for metric in list(_METRICS)[:4]
-            if f"train_{metric}" in history[-1].metrics
+            figures.epochs(histories, {name: f"{name}_{metric}" for name in histories}, title, result.best_epoch)
+            for metric, title in list(_METRICS.items())[:4]
+            if f"train_{metric}" in known
         ]
-        curves.append(figures.rates(history))
+        curves.append(figures.epochs({"": result.history}, {"": "learning_rate"}, "learning rate"))
     else:
         histories = {name: row.history for name, row in zip(result.names, result.rows, strict=True)}
         known = result.rows[0].history[0].metrics
         measured = [f"{name}_loss" for name in outcomes if f"{name}_loss" in known]
-        curves = [figures.epochs_of_rows(histories, metric) for metric in (*measured, "learning_rate")]
+        curves = [
+            figures.epochs(histories, dict.fromkeys(histories, metric), metric.replace("_", " "))
+            for metric in (*measured, "learning_rate")
+        ]
     return {
         "curves": curves,
         "quality": quality,
         "scores": _scores(result, outcomes, coding),
         "confusions": confusions,
-        "epochs": _epochs(result) if isinstance(result, TrainingResult) else _epochs_of_rows(result),
+        "epochs": _epochs(result),
     }
 
 
@@ -317,10 +321,9 @@ def _label_text(coding: LabelCoding | TargetCoding) -> str:
 
 
 def _configuration(stated: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    # Some have two names; the first is the better known.
-    names = {repr(dataclasses.asdict(make())): name for name, make in reversed(CONFIGURATIONS.items())}
+    names = {make(): name for name, make in reversed(CONFIGURATIONS.items())}  # of two names the first is better known
     each = [stated] if isinstance(stated, Mapping) else stated
-    kinds = [names.get(repr(dict(one)), f"{one['engines']} engines of {one['lanes']} lanes") for one in each]
+    kinds = [names.get(WorkerConfig(**one), f"{one['engines']} engines of {one['lanes']} lanes") for one in each]
     return ", ".join(dict.fromkeys(kinds))
 
 
@@ -332,27 +335,29 @@ def _options(options: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     ]
 
 
-def _epochs(result: TrainingResult) -> dict[str, Any]:
+def _epochs(result: TrainingResult | ResultSet) -> dict[str, Any]:
+    """A table of epochs, some of them if there are many, or of the rows of a model; its best epoch is marked."""
+    if isinstance(result, ResultSet):
+        names = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
+        numbers = [
+            [name, f"{len(row.history)}", f"{row.best_epoch}"]
+            for name, row in zip(result.names, result.rows, strict=True)
+        ]
+        rows = [
+            ([*first, *(_number(row.metrics[name]) for name in names)], False)
+            for first, row in zip(numbers, result.rows, strict=True)
+        ]
+        columns = [result.model.labels.row_kind, "epochs", "best epoch", *map(_title, names)]
+        return {"columns": columns, "rows": rows, "title": "All rows of the model"}
     history = result.history
     names = [name for name in history[-1].metrics if not name.endswith("_mse")]
     rows = []
-    for place in figures.thinned(len(history), _MOST_EPOCHS):
-        record = history[place]
+    for record in (history[place] for place in figures.thinned(len(history), _MOST_EPOCHS)):
         metrics = (_number(record.metrics.get(name)) for name in names)
         cells = [f"{record.epoch}", *metrics, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"]
         rows.append((cells, record.epoch == result.best_epoch))
     title = "All epochs" if len(rows) == len(history) else "Some of the epochs"
     return {"columns": ["epoch", *map(_title, names), "rate", "seconds"], "rows": rows, "title": title}
-
-
-def _epochs_of_rows(result: ResultSet) -> dict[str, Any]:
-    metrics = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
-    rows = []
-    for name, row in zip(result.names, result.rows, strict=True):
-        cells = [name, f"{len(row.history)}", f"{row.best_epoch}", *(_number(row.metrics[each]) for each in metrics)]
-        rows.append((cells, False))
-    columns = [result.model.labels.row_kind, "epochs", "best epoch", *map(_title, metrics)]
-    return {"columns": columns, "rows": rows, "title": "All rows of the model"}
 
 
 def _title(metric: str) -> str:

@@ -30,20 +30,21 @@ def named(tmp_path_factory):
     return folder / "model"
 
 
-def test_what_a_model_is_and_how_it_was_trained(named):
-    shown, model = run("inspect", named).stdout, load_model(named)
-    found = rows(shown)
-    assert found["loss"] == "squared: linear regression"
+def test_what_a_model_is_and_how_it_was_trained(named, tmp_path):
+    model, found = load_model(named), rows(run("inspect", named).stdout)
+    expected = {
+        "loss": "squared: linear regression",
+        "intercept": f"{model.labels.mean + model.labels.scale * model.intercept:.6g}",
+        "precision": "4 bits of 6 a feature, signed",
+        **{"samples": "180", "validation samples": "20", "scaling": "standard", "scaling reason": "the data are dense"},
+        **{"epoch": str(model.training["epoch"]), "option l2": "0.0001", "device": "emulator"},
+    }
+    assert {name: found[name] for name in expected} == expected
     assert found["features"].startswith("3, by name; 2 have a coefficient")
-    assert found["intercept"] == f"{model.labels.mean + model.labels.scale * model.intercept:.6g}"
-    assert found["precision"] == "4 bits of 6 a feature, signed"
-    assert found["scaling"] == "standard: the data are dense"
-    assert "data.csv: 180 samples, 20 held out" in " ".join(shown.split()), "maybe on two lines"
-    assert found["epoch"] == f"{model.training['epoch']} of 20"
-    assert found["L2 penalty"] == "0.0001"
-    assert found["device"] == "emulator, 1 worker"
     assert {"train loss", "train R²", "validation R²"} <= set(found)
-    assert "L1 penalty" not in found
+    assert "option l1" not in found
+    save_model(dataclasses.replace(model, training={}), tmp_path / "bare")
+    assert set(rows(run("inspect", tmp_path / "bare", "--top", 0).stdout)) >= {"loss", "features", "precision"}
 
 
 def test_the_largest_coefficients_by_name(named):
@@ -51,49 +52,32 @@ def test_the_largest_coefficients_by_name(named):
     model = load_model(named)
     document = json.loads(run("inspect", named, "--json").stdout)
     assert [each["feature"] for each in document["coefficients"]] == ["small", "large"]
-    assert [each["coefficient"] for each in document["coefficients"]] == (
-        model.labels.scale * model.coefficients[:2]
-    ).tolist()
-    assert document["coefficients"][0]["coefficient"] == pytest.approx(3, rel=0.1)
-    assert document["coefficients"][1]["coefficient"] == pytest.approx(-0.001, rel=0.1)
+    coefficients = (model.labels.scale * model.coefficients[:2]).tolist()
+    assert [each["coefficient"] for each in document["coefficients"]] == coefficients
+    assert coefficients == pytest.approx([3, -0.001], rel=0.1)
     weights = model.labels.scale * WEIGHT.to_real(model.weights[:2].astype(np.int64))
     assert [each["scaled"] for each in document["coefficients"]] == pytest.approx(weights.tolist())
-    assert document["nonzero"] == 2
-    assert document["training"] == model.training
+    assert (document["nonzero"], document["training"]) == (2, model.training)
     shown = run("inspect", named, "--top", 1).stdout
-    assert "small" in shown
-    assert "large" not in shown
+    assert ("small" in shown, "large" in shown) == (True, False)
     assert rows(run("inspect", named, "--top", 0).stdout).get("feature") is None
 
 
-def test_classes_and_kinds_of_features(tmp_path):
-    """Numbered features, --positive, and names that are hashed."""
+def test_kinds_of_classes_features_and_losses(tmp_path):
+    """Numbered features, --positive, names that are hashed, and a parameter in the unit of the target."""
     (tmp_path / "x.svm").write_text("".join(f"{row % 3} 0:{row % 3} 2:{row % 2}\n" for row in range(48)))
     (tmp_path / "x.vw").write_text("".join(f"{1 if row % 2 else -1} |n word{row % 2}\n" for row in range(32)))
-    model = tmp_path / "model"
-    run("train", tmp_path / "x.svm", "--positive", 2, "--epochs", 3, "--out", model, "--quiet")
-    done = run("inspect", model)
-    found = rows(done.stdout)
-    assert (found["classes"], done.stderr) == ("other, 2", "")
-    assert found["features"].startswith("3, numbered from 0; ")
-    assert "feature 0" in done.stdout
-    run("train", tmp_path / "x.vw", "--hash-bits", 5, "--epochs", 3, "--out", model, "--overwrite", "--quiet")
-    assert "hashed to 2^5 columns" in rows(run("inspect", model).stdout)["features"]
-    document = json.loads(run("inspect", model, "--json").stdout)
-    assert document["hash_bits"] == 5
-    assert all(each["feature"].startswith("column ") for each in document["coefficients"])
-
-
-@pytest.mark.parametrize(("loss", "name", "value"), [("huber", "epsilon", "5"), ("quantile", "quantile", "0.25")])
-def test_parameters_of_a_loss(tmp_path, loss, name, value):
-    run("train", "diabetes", "--loss", loss, f"--{name}", value, "--epochs", 1, "--out", tmp_path / "model", "--quiet")
-    found = rows(run("inspect", tmp_path / "model").stdout)
-    assert float(found[name]) == pytest.approx(float(value), rel=0.02), "epsilon is rounded for the table"
-    assert {"epsilon", "quantile"} & set(found) == {name}
-
-
-def test_a_model_without_facts_of_its_training(named, tmp_path):
-    save_model(dataclasses.replace(load_model(named), training={}), tmp_path / "bare")
-    assert set(rows(run("inspect", tmp_path / "bare", "--top", 0).stdout)) >= {"loss", "features", "precision"}
-    save_model(dataclasses.replace(load_model(named), training={"epoch": 1}), tmp_path / "damaged")
-    assert "damaged: a damaged model file" in run("inspect", tmp_path / "damaged", status=2).stderr
+    for data, words, name, says in (
+        ("x.svm", "--positive 2", "classes", "other, 2"),
+        ("x.svm", "--positive 2", "features", "3, numbered from 0; 2 have"),
+        ("x.vw", "--hash-bits 5", "features", "32, hashed to 2^5 columns; 2 have"),
+        ("diabetes", "--loss huber --epsilon 5", "epsilon", 5),
+        ("diabetes", "--loss quantile --quantile 0.25", "quantile", 0.25),
+    ):
+        path = data if data == "diabetes" else tmp_path / data
+        run("train", path, *words.split(), "--epochs", 3, "--out", tmp_path / "model", "--overwrite", "--quiet")
+        found = rows(run("inspect", tmp_path / "model").stdout)[name]
+        assert float(found) == pytest.approx(says, rel=0.02) if data == "diabetes" else found.startswith(says)
+        document = json.loads(run("inspect", tmp_path / "model", "--json").stdout)
+        start = {"x.vw": "column ", "x.svm": "feature ", "diabetes": ""}[data]
+        assert all(each["feature"].startswith(start) for each in document["coefficients"])

@@ -67,8 +67,8 @@ def emulated(monkeypatch):
 
     monkeypatch.setattr(devices, "open_device", lambda _, *sizes, **options: Device(*sizes, **options))
     module = import_module("p4sgd.host.cli.simulate")
-    monkeypatch.setattr(module, "_show", lambda *_: None)
-    return lambda show: monkeypatch.setattr(module, "_show", show)
+    monkeypatch.setattr(module, "_show_counters", lambda *_: None)
+    return lambda show: monkeypatch.setattr(module, "_show_counters", show)
 
 
 def test_the_model_is_written_before_the_counters_are_shown(tmp_path, emulated):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from p4sgd.host.cli.trace import draw, save_trace
+from p4sgd.host.cli.simulate import draw, save_trace
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.run import STAGES
 from p4sgd.sim.cluster.trace import Interval, Trace, lanes

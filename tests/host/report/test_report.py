@@ -96,7 +96,7 @@ def train(*words, status=0):
 
 
 CURVES = ["ROC curves", "precision-recall curves"]
-RATE = "learning rate of each epoch"
+RATE = "learning rate after each epoch"
 LOSSES = ["train loss after each epoch", "validation loss after each epoch", "learning rate after each epoch"]
 
 PAGES = {  # words after train, figures (some of them, if the first is …), texts

@@ -1,0 +1,334 @@
+"""The commands that use a model file: `p4sgd predict`, `evaluate`, `inspect` and `export`."""
+
+import csv
+import io
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from p4sgd.host.cli import options
+from p4sgd.host.cli.output import COLUMNS, Output, cell, shorten
+from p4sgd.host.errors import UserError, listed
+from p4sgd.host.files import new_file, write_error
+from p4sgd.host.run.checks import check_absent, check_apart, check_reading
+
+if TYPE_CHECKING:
+    from p4sgd.host.data import Dataset
+    from p4sgd.host.training.model_file import Model, ModelSet
+
+METRICS = {
+    **{"loss": "loss", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"},
+    **{"auc": "AUC", "average_precision": "average precision", "f1": "F1", "deviance": "mean deviance", "d2": "D²"},
+    **{"r2": "R²", "rmse": "RMSE", "mae": "mean absolute error", "mse": "mean squared error"},
+}
+"""Titles of the metrics of `p4sgd.host.training.metrics.score`, by name, in the order of tables."""
+
+_model = click.argument("model", type=click.Path(path_type=Path))
+
+
+def _read(
+    output: Output, model: "Model | ModelSet", data: str, reading: Mapping[str, Any], *, labels_needed: bool = True
+) -> "Dataset":
+    """Data with the features of a model; of a model of several targets, these are the label columns of a table."""
+    from p4sgd.host.data import read_dataset
+    from p4sgd.host.data.labels import TargetCoding
+    from p4sgd.host.data.read import find_format
+
+    check_reading(reading, [data])
+    named = isinstance(model.labels, TargetCoding) and model.space.names and not reading["label_column"]
+    if named and Path(data).is_file() and find_format(data, reading["file_format"])[0] in ("csv", "parquet"):
+        reading = {**reading, "label_column": model.labels.row_names}
+    samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
+    for remark in samples.remarks:
+        output.remark(f"{data}: {remark}")
+    bits = model.space.hash_bits
+    if bits and not reading["hash_bits"] and find_format(data, reading["file_format"])[0] == "libsvm":
+        output.remark(
+            f"{data}: features are numbers, taken modulo 2^{bits} as the model's; names would be other columns "
+            f"(--hash-bits {bits} says that numbers are right)"
+        )
+    return samples
+
+
+@click.command()
+@_model
+@options.data
+@options.path("--out", "FILE", "File to write instead of standard output.")
+@options.overwrite
+@click.option(
+    "--probabilities",
+    is_flag=True,
+    help="Add a column with the probability of the second class, or of more than two one for each (losses logistic and "
+    "modified_huber only).",
+)
+@options.reading
+@options.common
+def predict(
+    model: Path, data: str, out: Path | None, overwrite: bool, probabilities: bool, output: Output, **choices: Any
+) -> None:
+    """Predict with a model, one line per sample.
+
+    A line has the predicted class, named as in the training data, or for a regression the predicted value. With
+    --probabilities it also has, after a comma, the probability of one class: that of --positive, else the second of
+    the two in numeric or alphabetic order; of more than two classes, those of all in that order. A line on standard
+    error names them. A model of several targets has a column for the prediction of each, and for the probability of its
+    second class. Labels in DATA are ignored and may be missing.
+    """
+    check_apart([out], [model, data, options.options_file()])
+    check_absent(out, overwrite=overwrite, special=True)
+    reading = options.take_reading(choices)
+    more: dict[str, Any] = {}
+    with output.working("predicting"):
+        import numpy as np
+
+        from p4sgd.host.data.labels import TargetCoding
+        from p4sgd.host.training.model_file import load_model
+
+        loaded = load_model(model)
+        if probabilities:
+            _check_probabilities(model, loaded.loss)
+        samples = _read(output, loaded, data, reading, labels_needed=False)
+        z, labels = loaded.decision_function(samples), loaded.labels
+        predictions = labels.named(labels.predictions(z))
+        targets = isinstance(labels, TargetCoding)
+        columns: list[Any] = [*zip(*predictions, strict=True)] if targets else [predictions]
+        if probabilities:
+            found = loaded.probabilities(z)
+            assert found is not None
+            names = list(labels.row_names if targets else labels.named(np.array(labels.classes)))
+            if found.shape[1] == 2 and not targets:  # one tells both
+                found, names = found[:, 1:], names[1:]
+            columns += found.T.tolist()
+            one = len(names) == 1 and not targets
+            more["probabilities_of"] = names[0] if one else names
+            more["probabilities"] = found[:, 0].tolist() if one else found.tolist()
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+    if out is not None:
+        _write(out, text.getvalue().encode())
+        output.remark(f"{samples.samples:,} predictions in {out}")
+    if more:
+        output.remark(f"probabilities are those of {', '.join(map(str, names))}")
+    facts = {"model": str(model), "data": data, "samples": samples.samples, "out": None if out is None else str(out)}
+    output.document(facts | {"predictions": predictions} | more)
+    if out is None and not output.as_json:
+        sys.stdout.write(text.getvalue())
+
+
+def _check_probabilities(model: Path, loss: str) -> None:
+    from p4sgd.host.losses import LOSSES, Probabilistic
+
+    if not isinstance(LOSSES[loss], Probabilistic):
+        others = " and ".join(each.name for each in LOSSES.values() if isinstance(each, Probabilistic))
+        raise UserError(f"{model}: trained with the loss {loss}, which gives no probabilities: {others} do")
+
+
+def _write(out: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a pipe or a device, such as ``/dev/stdout``, is written directly."""
+    if not out.exists() or out.is_file():
+        with new_file(out, len(content)) as file:
+            file.write(content)
+        return
+    try:
+        out.write_bytes(content)
+    except BrokenPipeError:  # the reader has read enough: not a failure of ours
+        raise
+    except OSError as error:
+        raise write_error(out, error) from error
+
+
+@click.command()
+@_model
+@options.data
+@options.reading
+@options.common
+def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
+    """Measure a model on labelled data.
+
+    For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
+    loss gives probabilities), the area under the ROC curve (AUC), average precision, F1 and the confusion matrix; AUC,
+    average precision and F1 are of the second class, or of more than two classes means over each against the rest, as
+    the loss is. For a regression prints the mean loss (of targets scaled as in
+    training), R², root mean squared error (RMSE), mean absolute error and mean squared error, with the losses poisson
+    and gamma also the mean deviance and D². Of several targets prints the means, but the accuracy of all together, and
+    a table of each. All but loss, deviance and D² are scikit-learn's.
+    """
+    reading = options.take_reading(choices)
+    with output.working("evaluating"):
+        from p4sgd.host.training.metrics import score
+        from p4sgd.host.training.model_file import load_model
+
+        loaded = load_model(model)
+        samples = _read(output, loaded, data, reading)
+        metrics = score(loaded, samples)
+    output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
+    shown = {name: title for name, title in METRICS.items() if name in metrics}
+    titles = {**shown, "loss": f"{loaded.loss} loss"}
+    rows = [[titles[name], cell(name, metrics[name], 6)] for name in shown]
+    output.table(["metric", "value"], [["samples", samples.samples], *rows])
+    if "targets" in metrics:
+        targets = metrics["targets"].items()
+        rows = [[shorten(target), *(cell(name, each[name], 6) for name in shown)] for target, each in targets]
+        output.table(["target", *shown.values()], rows)
+    if "confusion_matrix" in metrics:
+        _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
+
+
+def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
+    """The confusion matrix; where there is no room for it, the pairs that are confused most."""
+    titles = ["true \\ predicted", *names]
+    if sum(len(title) + 2 for title in titles) <= output.results.width:
+        output.table(titles, [[name, *row] for name, row in zip(names, counts, strict=True)])
+        return
+    places = range(len(names))
+    pairs = [(names[i], names[j], counts[i][j]) for i in places for j in places if i != j and counts[i][j]]
+    pairs.sort(key=lambda pair: -pair[2])
+    output.table(["true", "predicted", "samples"], pairs[:10], texts=2)
+    output.say(f"of {len(names)} classes these are confused most; a wider terminal or --json has the whole matrix")
+
+
+@click.command()
+@_model
+@click.option("--top", type=click.IntRange(0), default=10, metavar="N", help="Show the N largest coefficients.")
+@options.common
+def inspect(model: Path, top: int, output: Output) -> None:
+    """Show what a model is and how it was trained.
+
+    The largest coefficients are listed: of raw features, for a regression in the unit of the target (with
+    the losses poisson, gamma and tweedie its logarithm). Their sizes depend
+    on the units of the features. The scaled ones, by which they are ordered, are of features scaled as in training.
+    """
+    import numpy as np
+
+    from p4sgd.host.training.model_file import ModelSet, load_model
+
+    loaded = load_model(model)
+    form, space, (first, *_) = loaded.features, loaded.space, loaded.rows
+    several = isinstance(loaded, ModelSet)
+    coefficients, intercept = loaded.linear()
+    table, slope = np.atleast_2d(coefficients), first.slope[: space.count]
+    scaled = np.divide(table, slope, out=np.zeros_like(table), where=slope != 0)
+    used = np.argwhere(table)
+    order = used[np.argsort(-np.abs(scaled[tuple(used.T)]), kind="stable")]
+    names, kind = loaded.labels.row_names, loaded.labels.row_kind
+    largest: list[dict[str, Any]] = []
+    for row, column in order[:top].tolist():
+        values = {"coefficient": float(table[row, column]), "scaled": float(scaled[row, column])}
+        largest.append(({kind: names[row]} if several else {}) | {"feature": space.name(column)} | values)
+    output.document(
+        {
+            "model": str(model),
+            "loss": loaded.loss,
+            "loss_parameters": [row.loss_parameters for row in loaded.rows] if several else first.loss_parameters,
+            "labels": loaded.labels.to_json(),
+            "features": space.count,
+            "nonzero": len(used),
+            "named": bool(space.names),
+            "zero_based": space.zero_based,
+            "hash_bits": space.hash_bits,
+            "table": None if space.encoding is None else space.encoding.to_json(),
+            "planes": form.stored,
+            "precision": form.precision,
+            "signed": form.signed,
+            "preconditioned": first.mixing is not None,
+            "intercept": np.asarray(intercept).tolist(),
+            "coefficients": largest,
+            "training": loaded.training,
+            **({"rows": [row.training for row in loaded.rows]} if several else {}),
+        }
+    )
+    facts = {**_describe(loaded, len(used)), **_describe_training(loaded.training)}
+    shown = [[name.replace("_", " "), value] for name, value in facts.items() if value not in (None, "")]
+    output.table([str(model), ""], shown, texts=2, wraps=True)
+    if several:
+        rows = zip(names, loaded.rows, np.asarray(intercept), strict=True)
+        cells = [[shorten(name), row.training.get("epoch"), f"{value:.6g}"] for name, row, value in rows]
+        output.table([kind, "best epoch", "intercept"], cells)
+    output.records([each | {kind: shorten(each[kind])} if several else each for each in largest], texts=1 + several)
+
+
+def _describe(model: "Model | ModelSet", used: int) -> dict[str, object]:
+    """What a model is, with so many coefficients ``used``."""
+    from p4sgd.host.losses import Task, get_loss
+
+    labels, space, form, (first, *others) = model.labels, model.space, model.features, model.rows
+    loss = get_loss(first.loss, first.loss_parameters)
+    facts: dict[str, object] = {"loss": f"{loss.name}: {loss.summary}", **loss.parameters}
+    if "epsilon" in facts:  # of the scaled target
+        facts["epsilon"] = loss.parameters["epsilon"] * first.labels.scale
+    if labels.classes:
+        facts["classes"] = ", ".join(labels.meanings)
+    elif others:
+        facts["targets"] = ", ".join(labels.row_names)
+    elif labels.task is Task.REGRESSION:
+        facts["target"] = f"mean {first.labels.mean:.6g}, deviation {first.labels.scale:.6g}"
+    else:
+        facts["target"] = "its logarithm is a sum of coefficients"
+    if space.encoding is not None:
+        kind = f"made of {space.column_count} columns of a table, missing values: {space.encoding.missing}"
+    elif space.hash_bits is not None:
+        kind = f"hashed to 2^{space.hash_bits} columns"
+    else:
+        kind = "by name" if space.names else f"numbered from {0 if space.zero_based else 1}"
+    of = f" of {len(model.rows) * space.count:,}" if others else ""
+    facts["features"] = f"{space.count:,}, {kind}; {used:,}{of} have a coefficient other than 0"
+    facts["intercept"] = None if others else first.linear()[1]
+    stored = "" if form.precision == form.stored else f" of {form.stored}"
+    sign = "signed" if form.signed else "unsigned"
+    facts["precision"] = f"{form.precision} bit{'s' * (form.precision > 1)}{stored} a feature, {sign}"
+    return facts
+
+
+def _describe_training(training: Mapping[str, Any]) -> dict[str, object]:
+    """How a model was trained, as far as the model file says: facts, options that are not the default, metrics."""
+    from p4sgd.host.training import TrainingOptions
+
+    names = ("data", "samples", "validation_samples", "scaling", "scaling_reason", "epoch", "stopped")
+    defaults = TrainingOptions().to_json()
+    chosen = {name: value for name, value in training.get("options", {}).items() if value != defaults.get(name)}
+    metrics = {title: cell(name, training.get("metrics", {}).get(name)) for name, title in COLUMNS.items()}
+    facts = {name: training.get(name) for name in (*names, "learning_rate", "device", "p4sgd")}
+    return facts | {f"option {name}": value for name, value in chosen.items() if name not in facts} | metrics
+
+
+@click.command()
+@_model
+@click.option(
+    "--to", "kind", type=options.NameFrom("format", ("onnx", "sklearn")), required=True, help="What to write."
+)
+@options.path("--out", "FILE", "File to write.", required=True)
+@options.overwrite
+@options.common
+def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -> None:
+    """Write a model for ONNX or scikit-learn.
+
+    Both predict on raw features as p4sgd predict does, up to roundings of float64. onnx needs the package onnx (pip
+    install 'p4sgd[export]'). Its graph takes features in float64 and returns label, activation and, if the loss gives
+    them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression, SGDClassifier, LinearSVC,
+    LinearRegression, PoissonRegressor or GammaRegressor for pickle.load or joblib.load. Load a pickle only if you know
+    who wrote it.
+
+    Of a model of a table with texts or gaps only the linear part is written: it takes the features that p4sgd makes of
+    the table, whose names p4sgd inspect shows.
+    """
+    check_apart([out], [model, options.options_file()])
+    check_absent(out, overwrite=overwrite)
+    with output.working("exporting"):
+        from p4sgd.host.training.export import to_onnx, to_sklearn
+        from p4sgd.host.training.model_file import load_model
+
+        loaded = load_model(model)
+        content = to_onnx(loaded) if kind == "onnx" else pickle.dumps(to_sklearn(loaded))
+        with new_file(out, len(content)) as file:
+            file.write(content)
+    if loaded.space.encoding is not None:
+        output.remark(
+            f"the model takes {loaded.space.count} features made of {loaded.space.column_count} columns of a table, in "
+            f"the order of their names ({listed(loaded.space.names, 5)}); {kind} gets them as they are, not the table"
+        )
+    output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})
+    output.say(f"{model} for {kind} in {out}, {len(content):,} bytes")
