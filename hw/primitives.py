@@ -97,13 +97,12 @@ class AdderTree(Component):
         self.width = width
         self.latency = tree_latency(terms)
         self.out_width = width + (terms - 1).bit_length()
-        super().__init__(
-            {
-                "i": In(data.ArrayLayout(signed(width), terms)),  # the terms
-                # The sum of `i`, `latency` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
-                "o": Out(signed(self.out_width)),
-            }
-        )
+        ports = {
+            "i": In(data.ArrayLayout(signed(width), terms)),  # the terms
+            # The sum of `i`, `latency` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
+            "o": Out(signed(self.out_width)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

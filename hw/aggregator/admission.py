@@ -119,24 +119,22 @@ class Admission(Component):
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
         table_bits = _SHARD_BITS + config.job_bits
-        super().__init__(
-            {
-                # Frames, each with the port it came in through. Always ready.
-                "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
-                "own": In(stream.Signature(own_item(config))),  # operations on slots that no packet asks for
-                # The aggregator's address, and its jobs by place.
-                "mac": In(MAC_BITS),
-                "jobs": In(data.ArrayLayout(JOB, config.jobs)),
-                # A worker to note. Its address is the shard, with the job's place above it.
-                "members": In(ValidSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
-                # Such an address, and the worker noted there, one cycle later.
-                "look": In(table_bits),
-                "shown": Out(member(config)),
-                # `ITEM_LATENCY` cycles after a frame, or from `own`: one in every cycle.
-                "item": Out(slot_item(config)),
-                "admitted": Out(admitted(config)),  # `LATENCY` cycles after a frame
-            }
-        )
+        ports = {
+            # Frames, each with the port it came in through. Always ready.
+            "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
+            "own": In(stream.Signature(own_item(config))),  # operations on slots that no packet asks for
+            # The aggregator's address, and its jobs by place.
+            "mac": In(MAC_BITS),
+            "jobs": In(data.ArrayLayout(JOB, config.jobs)),
+            # A worker to note. Its address is the shard, with the job's place above it.
+            "members": In(ValidSignature(data.StructLayout({"address": table_bits, "member": member(config)}))),
+            # Such an address, and the worker noted there, one cycle later.
+            "look": In(table_bits),
+            "shown": Out(member(config)),
+            "item": Out(slot_item(config)),  # `ITEM_LATENCY` cycles after a frame, or from `own`: one in every cycle
+            "admitted": Out(admitted(config)),  # `LATENCY` cycles after a frame
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

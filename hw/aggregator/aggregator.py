@@ -39,15 +39,14 @@ class Aggregator(Component):
     def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:
         self._config = config
         self._build_id = build_id
-        super().__init__(
-            {
-                "control": In(Axi4LiteSignature()),  # AXI4-Lite access to the registers
-                # Frames, each with the port it came in through. Always ready.
-                "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
-                # Frames, each with the bitmap of the ports that it leaves through.
-                "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
-            }
-        )
+        ports = {
+            "control": In(Axi4LiteSignature()),  # AXI4-Lite access to the registers
+            # Frames, each with the port it came in through. Always ready.
+            "rx": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "port": config.port_bits}))),
+            # Frames, each with the bitmap of the ports that it leaves through.
+            "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

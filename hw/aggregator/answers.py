@@ -27,19 +27,18 @@ class Answers(Component):
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                "mac": In(MAC_BITS),  # the aggregator's address
-                # A packet, its outcome, the state of its slot before it, and the slot's sums after it.
-                "admitted": In(admitted(config)),
-                "outcome": In(OUTCOME),
-                "state": In(STATE),
-                "sums": In(VALUES_LAYOUT),
-                # The answer, `LATENCY` cycles later. `ports` is the bitmap of the ports that it leaves through.
-                "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
-                "overrun": Out(1),  # pulse: an answer is lost
-            }
-        )
+        ports = {
+            "mac": In(MAC_BITS),  # the aggregator's address
+            # A packet, its outcome, the state of its slot before it, and the slot's sums after it.
+            "admitted": In(admitted(config)),
+            "outcome": In(OUTCOME),
+            "state": In(STATE),
+            "sums": In(VALUES_LAYOUT),
+            # The answer, `LATENCY` cycles later. `ports` is the bitmap of the ports that it leaves through.
+            "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
+            "overrun": Out(1),  # pulse: an answer is lost
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

@@ -21,23 +21,22 @@ class SlotManager(Component):
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                # Pulses: begin the job in this place with this round, or end it. `begin` is ignored while another job's
-                # slots are being reset.
-                "begin": In(1),
-                "end": In(1),
-                "place": In(config.job_bits),
-                "first_round": In(ROUND_BITS),
-                # Pulse: read the state of the slot with this address (slot number, with the job's place above it).
-                "look": In(1),
-                "look_address": In(config.job_bits + config.slot_bits),
-                "serving": Out(config.jobs),  # bitmap of the jobs that are served
-                "clearing": Out(1),  # the slots of a job are being reset
-                "own": Out(stream.Signature(own_item(config))),  # operations on slots, for `Admission`
-                "looked": Out(1),  # pulse: the item taken in this cycle is the slot to be read
-            }
-        )
+        ports = {
+            # Pulses: begin the job in this place with this round, or end it. `begin` is ignored while another job's
+            # slots are being reset.
+            "begin": In(1),
+            "end": In(1),
+            "place": In(config.job_bits),
+            "first_round": In(ROUND_BITS),
+            # Pulse: read the state of the slot with this address (slot number, with the job's place above it).
+            "look": In(1),
+            "look_address": In(config.job_bits + config.slot_bits),
+            "serving": Out(config.jobs),  # bitmap of the jobs that are served
+            "clearing": Out(1),  # the slots of a job are being reset
+            "own": Out(stream.Signature(own_item(config))),  # operations on slots, for `Admission`
+            "looked": Out(1),  # pulse: the item taken in this cycle is the slot to be read
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

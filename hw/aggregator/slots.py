@@ -17,8 +17,7 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 __all__ = ["ReadModifyWrite", "SlotTable", "SumTable"]
 
 
-_RECENT = 5
-"""Words still on their way to the memory when one is read: those read up to so many cycles before."""
+_RECENT = 5  # words still on their way to the memory when one is read: those read up to so many cycles before
 
 
 class ReadModifyWrite(Component):
@@ -38,17 +37,16 @@ class ReadModifyWrite(Component):
     def __init__(self, shape: ShapeLike, depth: int) -> None:
         self._shape = shape
         self._depth = depth
-        super().__init__(
-            {
-                "address": In(range(depth)),  # word to read; there is one in every cycle
-                # The word, 3 cycles later, as the item before last left it: early, for comparisons that take a cycle.
-                "before": Out(shape),
-                "follows": Out(1),  # with `before`: the last item has the same word, so `before` may be out of date
-                "old": Out(shape),  # the word, `LATENCY` cycles later
-                "made": In(shape),  # its new value, in the same cycle as `old`
-                "write": In(1),  # `made` is to be written. Without it `made` must equal `old`.
-            }
-        )
+        ports = {
+            "address": In(range(depth)),  # word to read; there is one in every cycle
+            # The word, 3 cycles later, as the item before last left it: early, for comparisons that take a cycle.
+            "before": Out(shape),
+            "follows": Out(1),  # with `before`: the last item has the same word, so `before` may be out of date
+            "old": Out(shape),  # the word, `LATENCY` cycles later
+            "made": In(shape),  # its new value, in the same cycle as `old`
+            "write": In(1),  # `made` is to be written. Without it `made` must equal `old`.
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -109,16 +107,15 @@ class SlotTable(Component):
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                "item": In(slot_item(config)),  # one in every cycle
-                # `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it
-                # a PARTIAL or ACK changes nothing.
-                "ours": In(1),
-                "outcome": Out(OUTCOME),  # `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK
-                "state": Out(STATE),  # in the same cycle: the slot's state before the item
-            }
-        )
+        ports = {
+            "item": In(slot_item(config)),  # one in every cycle
+            # `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it
+            # a PARTIAL or ACK changes nothing.
+            "ours": In(1),
+            "outcome": Out(OUTCOME),  # `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK
+            "state": Out(STATE),  # in the same cycle: the slot's state before the item
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -252,17 +249,16 @@ class SumTable(Component):
 
     def __init__(self, config: AggregatorConfig) -> None:
         self._depth = config.jobs * config.slots
-        super().__init__(
-            {
-                "address": In(range(self._depth)),  # the slot, with the job's place above it; one in every cycle
-                # `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With
-                # neither `begins` nor `joins` they are ignored.
-                "values": In(VALUES_LAYOUT),
-                "begins": In(1),
-                "joins": In(1),
-                "sums": Out(VALUES_LAYOUT),  # the sums after that, `LATENCY` cycles after the address
-            }
-        )
+        ports = {
+            "address": In(range(self._depth)),  # the slot, with the job's place above it; one in every cycle
+            # `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With
+            # neither `begins` nor `joins` they are ignored.
+            "values": In(VALUES_LAYOUT),
+            "begins": In(1),
+            "joins": In(1),
+            "sums": Out(VALUES_LAYOUT),  # the sums after that, `LATENCY` cycles after the address
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -26,24 +26,16 @@ __all__ = [
 ]
 
 
-BOUNDARY = 4096
-"""A burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)."""
-
-MAX_BEATS = 256
-"""Maximum number of beats of a burst."""
-
-BURST_INCR = 0b01
-"""Burst type: consecutive addresses."""
-
-MEMORY_ADDRESS_BITS = 64
-"""Width of byte addresses."""
+BOUNDARY = 4096  # a burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)
+MAX_BEATS = 256  # maximum number of beats of a burst
+BURST_INCR = 0b01  # burst type: consecutive addresses
+MEMORY_ADDRESS_BITS = 64  # width of byte addresses
 
 ADDRESS_CARRY_BITS = 48
 """Low address bits that masters count in. The others stay those of the base, so a buffer must not cross a multiple of
 2^48 bytes."""
 
-RESPONSE_OKAY = 0b00
-"""Response of a successful transfer; others are errors."""
+RESPONSE_OKAY = 0b00  # response of a successful transfer; others are errors
 
 
 class Axi4Signature(wiring.Signature):
@@ -78,17 +70,10 @@ class Axi4Signature(wiring.Signature):
         return (self.data_bits // 8).bit_length() - 1
 
 
-LITE_DATA_BITS = 32
-"""Width of the data of AXI4-Lite."""
-
-LITE_WRITE = data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8})
-"""Payload of the w channel."""
-
-LITE_RESPONSE = data.StructLayout({"resp": unsigned(2)})
-"""Payload of the b channel."""
-
-LITE_READ = data.StructLayout({"data": LITE_DATA_BITS, "resp": 2})
-"""Payload of the r channel."""
+LITE_DATA_BITS = 32  # width of the data of AXI4-Lite
+LITE_WRITE = data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8})  # payload of the w channel
+LITE_RESPONSE = data.StructLayout({"resp": unsigned(2)})  # payload of the b channel
+LITE_READ = data.StructLayout({"data": LITE_DATA_BITS, "resp": 2})  # payload of the r channel
 
 
 class Axi4LiteSignature(wiring.Signature):
@@ -96,19 +81,17 @@ class Axi4LiteSignature(wiring.Signature):
 
     def __init__(self) -> None:
         address = data.StructLayout({"addr": ADDRESS_BITS})
-        super().__init__(
-            {
-                "aw": Out(stream.Signature(address)),  # a request, in bytes
-                "w": Out(stream.Signature(LITE_WRITE)),
-                "b": In(stream.Signature(LITE_RESPONSE)),
-                "ar": Out(stream.Signature(address)),
-                "r": In(stream.Signature(LITE_READ)),
-            }
-        )
+        ports = {
+            "aw": Out(stream.Signature(address)),  # a request, in bytes
+            "w": Out(stream.Signature(LITE_WRITE)),
+            "b": In(stream.Signature(LITE_RESPONSE)),
+            "ar": Out(stream.Signature(address)),
+            "r": In(stream.Signature(LITE_READ)),
+        }
+        super().__init__(ports)
 
 
-FRAME_BEAT_BYTES = 64
-"""Bytes of a beat: the AXI4-Stream of 100G Ethernet MACs is 512 bits wide."""
+FRAME_BEAT_BYTES = 64  # bytes of a beat: the AXI4-Stream of 100G Ethernet MACs is 512 bits wide
 
 FrameBeat = data.StructLayout(
     {
@@ -130,12 +113,11 @@ class Axi4Slice(Component):
 
     def __init__(self, bus: Axi4Signature) -> None:
         self._bus = bus
-        super().__init__(
-            {
-                "master": In(bus),  # connects to the master
-                "memory": Out(bus),  # connects to the memory, in the master's place
-            }
-        )
+        ports = {
+            "master": In(bus),  # connects to the master
+            "memory": Out(bus),  # connects to the memory, in the master's place
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -14,23 +14,21 @@ from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 __all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]
 
 
-COUNTER_BITS = 48
-"""Width of a counter: 13 days at 250 MHz."""
+COUNTER_BITS = 48  # width of a counter: 13 days at 250 MHz
 
 
 class EventCounters(Component):
     """``count`` counters of events, read as a snapshot."""
 
     def __init__(self, count: int) -> None:
-        super().__init__(
-            {
-                "events": In(count),  # Bit i: event i has happened. It is counted in the next cycle.
-                "clear": In(1),  # Set all counters to 0. An event of the cycle before is not counted.
-                "show": In(1),  # copy the counters to `shown`
-                # The counters as of the last `show`, so all of one moment, however long the host takes to read them.
-                "shown": Out(data.ArrayLayout(COUNTER_BITS, count)),
-            }
-        )
+        ports = {
+            "events": In(count),  # Bit i: event i has happened. It is counted in the next cycle.
+            "clear": In(1),  # Set all counters to 0. An event of the cycle before is not counted.
+            "show": In(1),  # copy the counters to `shown`
+            # The counters as of the last `show`, so all of one moment, however long the host takes to read them.
+            "shown": Out(data.ArrayLayout(COUNTER_BITS, count)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -20,12 +20,11 @@ class ValidSignature(wiring.Signature):
     """
 
     def __init__(self, shape: ShapeLike) -> None:
-        super().__init__(
-            {
-                "payload": Out(shape),
-                "valid": Out(1),
-            }
-        )
+        ports = {
+            "payload": Out(shape),
+            "valid": Out(1),
+        }
+        super().__init__(ports)
 
 
 def connect_stream(m: Module, source: Any, sink: Any) -> None:
@@ -47,13 +46,12 @@ class RegisterSlice(Component):
     """
 
     def __init__(self, shape: ShapeLike) -> None:
-        super().__init__(
-            {
-                # The stream before and after the registers.
-                "i": In(stream.Signature(shape)),
-                "o": Out(stream.Signature(shape)),
-            }
-        )
+        ports = {
+            # The stream before and after the registers.
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -88,12 +86,11 @@ class RegisteredValidFIFO(Component):
             raise ValueError(f"depth must be a power of two, not {depth}")
         self._width = width
         self._depth = depth
-        super().__init__(
-            {
-                "i": In(ValidSignature(width)),  # items to write
-                "o": Out(stream.Signature(width)),  # items in the same order
-            }
-        )
+        ports = {
+            "i": In(ValidSignature(width)),  # items to write
+            "o": Out(stream.Signature(width)),  # items in the same order
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -25,16 +25,14 @@ class GradientPort(wiring.Signature):
     """Exact gradients of one chunk of one micro-batch, seen from their source. No back-pressure."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        super().__init__(
-            {
-                "valid": Out(1),  # the other members are valid in this cycle
-                "chunk": Out(config.chunk_bits),  # number of the chunk
-                "final": Out(1),  # the micro-batch is the last of its mini-batch
-                "last": Out(1),  # the chunk is the last of its micro-batch
-                # One exact gradient for each lane.
-                "values": Out(data.ArrayLayout(signed(GRADIENT_BITS), config.lanes)),
-            }
-        )
+        ports = {
+            "valid": Out(1),  # the other members are valid in this cycle
+            "chunk": Out(config.chunk_bits),  # number of the chunk
+            "final": Out(1),  # the micro-batch is the last of its mini-batch
+            "last": Out(1),  # the chunk is the last of its micro-batch
+            "values": Out(data.ArrayLayout(signed(GRADIENT_BITS), config.lanes)),  # one exact gradient for each lane
+        }
+        super().__init__(ports)
 
 
 class Gradient(Component):
@@ -66,27 +64,26 @@ class Gradient(Component):
     def __init__(self, config: WorkerConfig, *, spacing: int) -> None:
         self._config = config
         self._spacing = spacing
-        super().__init__(
-            {
-                # Kept lines and their places, in the order of the forward pass.
-                "lines": In(stream.Signature(kept_layout(config))),
-                # One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does
-                # not fit it; the product of a residual and the unsigned mantissa of the learning rate never is. At most
-                # `WorkerConfig.in_flight` micro-batches may wait for their lines.
-                "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                # Settings of the run, stable. `micro_batches` is the number in a mini-batch.
-                "signed": In(1),
-                "micro_batches": In(16),
-                "start": In(1),  # pulse before a run, while idle
-                "gradients": Out(GradientPort(config)),  # gradients, chunk by chunk
-                "began": Out(1),  # pulse: the deltas of a micro-batch have left the FIFO
-                "busy": Out(1),  # a micro-batch has its deltas and its last line has not been taken
-                "took": Out(1),  # a line is being taken
-                # That line, or the next if none is being taken, is the first or last of its micro-batch.
-                "first_line": Out(1),
-                "last_line": Out(1),
-            }
-        )
+        ports = {
+            # Kept lines and their places, in the order of the forward pass.
+            "lines": In(stream.Signature(kept_layout(config))),
+            # One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does
+            # not fit it; the product of a residual and the unsigned mantissa of the learning rate never is. At most
+            # `WorkerConfig.in_flight` micro-batches may wait for their lines.
+            "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+            # Settings of the run, stable. `micro_batches` is the number in a mini-batch.
+            "signed": In(1),
+            "micro_batches": In(16),
+            "start": In(1),  # pulse before a run, while idle
+            "gradients": Out(GradientPort(config)),  # gradients, chunk by chunk
+            "began": Out(1),  # pulse: the deltas of a micro-batch have left the FIFO
+            "busy": Out(1),  # a micro-batch has its deltas and its last line has not been taken
+            "took": Out(1),  # a line is being taken
+            # That line, or the next if none is being taken, is the first or last of its micro-batch.
+            "first_line": Out(1),
+            "last_line": Out(1),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

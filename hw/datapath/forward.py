@@ -49,46 +49,45 @@ class DotProduct(Component):
         self._config = config
         self._tree_latency = tree_latency(config.lanes)
         self._chunk_bits = config.plane_sum_bits + MAX_PRECISION
-        super().__init__(
-            {
-                # Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if any.
-                "lines": In(stream.Signature(config.line_bits)),
-                # Every line that is taken but directories, in the cycle in which it is taken, with its place.
-                "kept": Out(stream.Signature(kept_layout(config))),
-                "weights": Out(ReadPort(config)),  # access to the model
-                # For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed
-                # fraction bits, of which the last precision − signed are 0.
-                "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
-                # Settings of the run, stable: `chunks` are those of a micro-batch, `unit_chunks` is log2 of the chunks
-                # of a unit, which hold at most 64 features; `micro_batches` are those of a mini-batch; `directory` is
-                # whether the image has directories.
-                "precision": In(4),
-                "signed": In(1),
-                "chunks": In(17),
-                "unit_chunks": In(UNIT_CHUNKS_BITS),
-                "micro_batches": In(16),
-                "directory": In(1),
-                "start": In(1),  # pulse before a run, while idle
-                # The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn
-                # before that plane has been taken.
-                "permit_micro_batch": In(1),
-                # The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to
-                # pass one over.
-                "permit_chunk": In(1),
-                # A line is being taken; a directory is.
-                "took": Out(1),
-                "took_directory": Out(1),
-                # The next line must wait: behind a directory until its place is known, or for chunks that are passed
-                # over; one is being passed over.
-                "passes": Out(1),
-                "passed_over": Out(1),
-                # Place of that line, or of the next if none is being taken, and whether its micro-batch is the first
-                # or the last of its mini-batch.
-                "place": Out(place_layout(config)),
-                "first_micro_batch": Out(1),
-                "last_micro_batch": Out(1),
-            }
-        )
+        ports = {
+            # Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if any.
+            "lines": In(stream.Signature(config.line_bits)),
+            # Every line that is taken but directories, in the cycle in which it is taken, with its place.
+            "kept": Out(stream.Signature(kept_layout(config))),
+            "weights": Out(ReadPort(config)),  # access to the model
+            # For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed
+            # fraction bits, of which the last precision − signed are 0.
+            "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+            # Settings of the run, stable: `chunks` are those of a micro-batch, `unit_chunks` is log2 of the chunks
+            # of a unit, which hold at most 64 features; `micro_batches` are those of a mini-batch; `directory` is
+            # whether the image has directories.
+            "precision": In(4),
+            "signed": In(1),
+            "chunks": In(17),
+            "unit_chunks": In(UNIT_CHUNKS_BITS),
+            "micro_batches": In(16),
+            "directory": In(1),
+            "start": In(1),  # pulse before a run, while idle
+            # The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn
+            # before that plane has been taken.
+            "permit_micro_batch": In(1),
+            # The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to
+            # pass one over.
+            "permit_chunk": In(1),
+            # A line is being taken; a directory is.
+            "took": Out(1),
+            "took_directory": Out(1),
+            # The next line must wait: behind a directory until its place is known, or for chunks that are passed
+            # over; one is being passed over.
+            "passes": Out(1),
+            "passed_over": Out(1),
+            # Place of that line, or of the next if none is being taken, and whether its micro-batch is the first
+            # or the last of its mini-batch.
+            "place": Out(place_layout(config)),
+            "first_micro_batch": Out(1),
+            "last_micro_batch": Out(1),
+        }
+        super().__init__(ports)
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:

@@ -59,35 +59,34 @@ class LinePosition(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                # Pulse before a run. Without directories the place of its first line is there 2 cycles later.
-                "start": In(1),
-                "step": In(1),  # the line is taken
-                # Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a
-                # mini-batch, and whether the image has directories; stable from two cycles before `start`.
-                "precision": In(4),
-                "chunks": In(17),
-                "unit_chunks": In(UNIT_CHUNKS_BITS),
-                "micro_batches": In(16),
-                "directory": In(1),
-                # The next line is a directory; the line; it is taken.
-                "takes_directory": Out(1),
-                "directory_line": In(config.line_bits),
-                "directory_taken": In(1),
-                "valid": Out(1),  # the other outputs are valid
-                "place": Out(place_layout(config)),  # place of the line
-                "plane": Out(3),  # if it is the first of its chunk: number of its plane
-                "begins_unit": Out(1),  # its chunk is the first of its unit that is listed
-                # Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over
-                # one.
-                "absent": Out(1),
-                "pass_over": In(1),
-                # The micro-batch is the first or last of its mini-batch.
-                "first_micro_batch": Out(1),
-                "last_micro_batch": Out(1),
-            }
-        )
+        ports = {
+            # Pulse before a run. Without directories the place of its first line is there 2 cycles later.
+            "start": In(1),
+            "step": In(1),  # the line is taken
+            # Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a
+            # mini-batch, and whether the image has directories; stable from two cycles before `start`.
+            "precision": In(4),
+            "chunks": In(17),
+            "unit_chunks": In(UNIT_CHUNKS_BITS),
+            "micro_batches": In(16),
+            "directory": In(1),
+            # The next line is a directory; the line; it is taken.
+            "takes_directory": Out(1),
+            "directory_line": In(config.line_bits),
+            "directory_taken": In(1),
+            "valid": Out(1),  # the other outputs are valid
+            "place": Out(place_layout(config)),  # place of the line
+            "plane": Out(3),  # if it is the first of its chunk: number of its plane
+            "begins_unit": Out(1),  # its chunk is the first of its unit that is listed
+            # Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over
+            # one.
+            "absent": Out(1),
+            "pass_over": In(1),
+            # The micro-batch is the first or last of its mini-batch.
+            "first_micro_batch": Out(1),
+            "last_micro_batch": Out(1),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -226,17 +225,16 @@ class AbsentChunks(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._bits = config.chunk_bits
-        super().__init__(
-            {
-                "start": In(1),  # pulse before a run
-                # The next chunk that is listed, and whether it is the last one of its micro-batch.
-                "load": In(1),
-                "chunk": In(self._bits),
-                "last": In(1),
-                "pass_over": In(1),  # an absent chunk is passed over
-                "absent": Out(1),  # chunks are left to pass over
-            }
-        )
+        ports = {
+            "start": In(1),  # pulse before a run
+            # The next chunk that is listed, and whether it is the last one of its micro-batch.
+            "load": In(1),
+            "chunk": In(self._bits),
+            "last": In(1),
+            "pass_over": In(1),  # an absent chunk is passed over
+            "absent": Out(1),  # chunks are left to pass over
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -255,11 +253,8 @@ class AbsentChunks(Component):
         return m
 
 
-_READ_LATENCY = 2
-"""Cycles from an address to its line: the memory is deep, so it needs its output register."""
-
-_FETCHED = 4
-"""Lines that may be between the memory and the output: enough for a line a cycle."""
+_READ_LATENCY = 2  # cycles from an address to its line: the memory is deep, so it needs its output register
+_FETCHED = 4  # lines that may be between the memory and the output: enough for a line a cycle
 
 
 class LineFIFO(Component):
@@ -276,12 +271,11 @@ class LineFIFO(Component):
     def __init__(self, config: WorkerConfig) -> None:
         self._depth = config.line_fifo_depth
         self._layout = kept_layout(config)
-        super().__init__(
-            {
-                "i": In(stream.Signature(self._layout)),  # lines to keep, with their places
-                "o": Out(stream.Signature(self._layout)),  # the same, in the same order
-            }
-        )
+        ports = {
+            "i": In(stream.Signature(self._layout)),  # lines to keep, with their places
+            "o": Out(stream.Signature(self._layout)),  # the same, in the same order
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         depth, width = self._depth, self._layout.size

@@ -29,13 +29,11 @@ from p4sgd.hw.spec.run import MAX_SHIFT, VALUE_FRACTION
 __all__ = ["LossUnit"]
 
 
-_ROUND = VALUE_FRACTION - RESIDUAL.fraction
-"""Fraction bits of a table value that rounding drops."""
+_ROUND = VALUE_FRACTION - RESIDUAL.fraction  # fraction bits of a table value that rounding drops
 
 _LUT_INPUTS = 6
 
-_TOTAL = ACTIVATION.width + 2
-"""Bits of the sum of an activation and a label."""
+_TOTAL = ACTIVATION.width + 2  # bits of the sum of an activation and a label
 
 _EQUAL = range(MARGIN.width - 1, _TOTAL - 1, _LUT_INPUTS - 1)
 """The sum fits `MARGIN` if all bits from the sign bit of that format up are equal. They are compared in groups that
@@ -85,33 +83,31 @@ class LossUnit(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                # One `ACTIVATION` for each sample of a micro-batch.
-                "sums": In(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
-                # One `LABEL` for each sample; with weights every other item is their weights, in each the lowest
-                # bits an `IMPORTANCE`. An item of `sums` and one or two items of `labels` make one item of `deltas`.
-                "labels": In(stream.Signature(data.ArrayLayout(signed(LABEL.width), BANKS))),
-                # One `DELTA` for each sample.
-                "deltas": Out(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                # Which of s, o and c are the label; see `p4sgd.hw.spec.run.LabelMode`. Stable from before the first
-                # label comes.
-                "label_mode_sign": In(1),
-                "label_mode_offset": In(1),
-                "label_mode_constant": In(1),
-                # Samples have weights; else all weigh 1. Stable from two cycles before the first label comes.
-                "label_mode_weighted": In(1),
-                "rate_mantissa": In(RATE_MANTISSA.width),  # mantissa of the learning rate, `RATE_MANTISSA`; stable
-                "table_shift": In(MAX_SHIFT.bit_length()),  # log2 of the width of a segment; stable
-                # Writing an intercept writes a segment and selects the next one; not while sums are under way.
-                "table_index_strobe": In(1),
-                "table_index": In(config.segment_bits),
-                "table_slope": In(signed(SLOPE.width)),
-                "table_intercept_strobe": In(1),
-                "table_intercept": In(signed(INTERCEPT.width)),
-                "status_residual_saturated": Out(1),  # pulse: a margin or a residual was saturated
-            }
-        )
+        ports = {
+            # One `ACTIVATION` for each sample of a micro-batch.
+            "sums": In(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
+            # One `LABEL` for each sample; with weights every other item is their weights, in each the lowest
+            # bits an `IMPORTANCE`. An item of `sums` and one or two items of `labels` make one item of `deltas`.
+            "labels": In(stream.Signature(data.ArrayLayout(signed(LABEL.width), BANKS))),
+            "deltas": Out(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),  # one `DELTA` for each sample
+            # Which of s, o and c are the label; see `p4sgd.hw.spec.run.LabelMode`. Stable from before the first
+            # label comes.
+            "label_mode_sign": In(1),
+            "label_mode_offset": In(1),
+            "label_mode_constant": In(1),
+            # Samples have weights; else all weigh 1. Stable from two cycles before the first label comes.
+            "label_mode_weighted": In(1),
+            "rate_mantissa": In(RATE_MANTISSA.width),  # mantissa of the learning rate, `RATE_MANTISSA`; stable
+            "table_shift": In(MAX_SHIFT.bit_length()),  # log2 of the width of a segment; stable
+            # Writing an intercept writes a segment and selects the next one; not while sums are under way.
+            "table_index_strobe": In(1),
+            "table_index": In(config.segment_bits),
+            "table_slope": In(signed(SLOPE.width)),
+            "table_intercept_strobe": In(1),
+            "table_intercept": In(signed(INTERCEPT.width)),
+            "status_residual_saturated": Out(1),  # pulse: a margin or a residual was saturated
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

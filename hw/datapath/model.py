@@ -15,8 +15,7 @@ from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
 __all__ = ["MODEL_READ_LATENCY", "Model", "ReadPort", "Update", "weights_layout"]
 
 
-MODEL_READ_LATENCY = 2
-"""Cycles from an address to its data: the memory has an output register."""
+MODEL_READ_LATENCY = 2  # cycles from an address to its data: the memory has an output register
 
 
 def weights_layout(config: WorkerConfig) -> data.ArrayLayout:
@@ -28,15 +27,14 @@ class ReadPort(wiring.Signature):
     """Read access to the model, seen from the reader."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        super().__init__(
-            {
-                # Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
-                "address": Out(config.chunk_bits),
-                "enable": Out(1),  # `address` is valid in this cycle
-                # Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
-                "data": In(weights_layout(config)),
-            }
-        )
+        ports = {
+            # Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
+            "address": Out(config.chunk_bits),
+            "enable": Out(1),  # `address` is valid in this cycle
+            # Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
+            "data": In(weights_layout(config)),
+        }
+        super().__init__(ports)
 
 
 _LOW = 17
@@ -72,29 +70,28 @@ class Update(Component):
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
-        super().__init__(
-            {
-                "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),  # exact gradients of a chunk
-                # Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
-                "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-                "regularize": In(1),  # with the gradients: this is the end of a mini-batch
-                "exempt": In(1),  # with the gradients: the weights of `exempt_lanes` are not regularised
-                # Settings, stable; `shrink` in the format `SHRINK`, `threshold` in units of 2^-23, a bit for each lane.
-                "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
-                "shrink": In(SHRINK.width),
-                "threshold": In(WEIGHT.width - 1),
-                "exempt_lanes": In(lanes),
-                # With `load`, `loaded` enters at stage 5 and leaves as `updated` `LOAD_LATENCY` cycles later.
-                # `regularize` must have been low `LATENCY` cycles before that.
-                "load": In(1),
-                "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-                # New weights, `LATENCY` cycles after the gradients.
-                "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-                # A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were
-                # gradients in that cycle.
-                "saturated": Out(1),
-            }
-        )
+        ports = {
+            "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),  # exact gradients of a chunk
+            # Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
+            "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+            "regularize": In(1),  # with the gradients: this is the end of a mini-batch
+            "exempt": In(1),  # with the gradients: the weights of `exempt_lanes` are not regularised
+            # Settings, stable; `shrink` in the format `SHRINK`, `threshold` in units of 2^-23, a bit for each lane.
+            "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
+            "shrink": In(SHRINK.width),
+            "threshold": In(WEIGHT.width - 1),
+            "exempt_lanes": In(lanes),
+            # With `load`, `loaded` enters at stage 5 and leaves as `updated` `LOAD_LATENCY` cycles later.
+            # `regularize` must have been low `LATENCY` cycles before that.
+            "load": In(1),
+            "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+            # New weights, `LATENCY` cycles after the gradients.
+            "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+            # A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were
+            # gradients in that cycle.
+            "saturated": Out(1),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -211,33 +208,31 @@ class Model(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                "read": In(ReadPort(config)),  # access to `w`
-                "gradients": In(GradientPort(config)),  # gradients to update by
-                # Settings, as of an `Update`; stable.
-                "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
-                "shrink": In(SHRINK.width),
-                "threshold": In(WEIGHT.width - 1),
-                # Settings, too: whether a weight is not regularised, and which.
-                "exempt": In(1),
-                "exempt_chunk": In(registers.EXEMPT["chunk"].bits),
-                "exempt_lane": In(registers.EXEMPT["lane"].bits),
-                # Half of `w` that final updates write; 0 unless the model has at most half of `WorkerConfig.chunks`.
-                "write_half": In(1),
-                # Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
-                "load": In(stream.Signature(weights_layout(config))),
-                "load_clear": In(1),  # pulse while `load_busy` is low: the next chunk loaded is chunk 0
-                "load_busy": Out(1),  # a chunk was taken and is not yet written
-                # Pulse: a final update is writing a chunk of `w`. Reads from the next cycle on see it.
-                "updated": Out(1),
-                "updated_last": Out(1),  # with `updated`: it is the last chunk, so the mini-batch ends
-                # Pulse: the first or the last chunk of a micro-batch is being written.
-                "wrote_first": Out(1),
-                "wrote_last": Out(1),
-                "saturated": Out(1),  # pulse: a weight was saturated
-            }
-        )
+        ports = {
+            "read": In(ReadPort(config)),  # access to `w`
+            "gradients": In(GradientPort(config)),  # gradients to update by
+            # Settings, as of an `Update`; stable.
+            "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
+            "shrink": In(SHRINK.width),
+            "threshold": In(WEIGHT.width - 1),
+            # Settings, too: whether a weight is not regularised, and which.
+            "exempt": In(1),
+            "exempt_chunk": In(registers.EXEMPT["chunk"].bits),
+            "exempt_lane": In(registers.EXEMPT["lane"].bits),
+            # Half of `w` that final updates write; 0 unless the model has at most half of `WorkerConfig.chunks`.
+            "write_half": In(1),
+            # Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
+            "load": In(stream.Signature(weights_layout(config))),
+            "load_clear": In(1),  # pulse while `load_busy` is low: the next chunk loaded is chunk 0
+            "load_busy": Out(1),  # a chunk was taken and is not yet written
+            "updated": Out(1),  # Pulse: a final update is writing a chunk of `w`. Reads from the next cycle on see it.
+            "updated_last": Out(1),  # with `updated`: it is the last chunk, so the mini-batch ends
+            # Pulse: the first or the last chunk of a micro-batch is being written.
+            "wrote_first": Out(1),
+            "wrote_last": Out(1),
+            "saturated": Out(1),  # pulse: a weight was saturated
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

@@ -24,13 +24,12 @@ class ModelLoader(Component):
     def __init__(self, config: WorkerConfig) -> None:
         self._beats = config.weight_beats
         self._port_bits = config.port_bits
-        super().__init__(
-            {
-                "beats": In(stream.Signature(config.port_bits)),  # beats of memory
-                "chunks": Out(stream.Signature(weights_layout(config))),  # weights, chunk by chunk
-                "zero": In(1),  # pulse while no beats come: set `chunks.payload` to zeros, to clear the model
-            }
-        )
+        ports = {
+            "beats": In(stream.Signature(config.port_bits)),  # beats of memory
+            "chunks": Out(stream.Signature(weights_layout(config))),  # weights, chunk by chunk
+            "zero": In(1),  # pulse while no beats come: set `chunks.payload` to zeros, to clear the model
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -59,17 +58,16 @@ class ModelStorer(Component):
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._bus = Axi4Signature(data_bits=config.port_bits, read=False)
-        super().__init__(
-            {
-                "memory": Out(self._bus),  # write channels of memory port 0
-                "weights": Out(ReadPort(config)),  # access to the model
-                "start": In(1),  # pulse while idle
-                "chunks": In(17),  # chunks to store, at least 1; stable
-                "base": In(64),  # byte address, a multiple of 4096; stable
-                "done": Out(1),  # pulse: all is written and acknowledged
-                "error": Out(1),  # pulse: a response was not OKAY
-            }
-        )
+        ports = {
+            "memory": Out(self._bus),  # write channels of memory port 0
+            "weights": Out(ReadPort(config)),  # access to the model
+            "start": In(1),  # pulse while idle
+            "chunks": In(17),  # chunks to store, at least 1; stable
+            "base": In(64),  # byte address, a multiple of 4096; stable
+            "done": Out(1),  # pulse: all is written and acknowledged
+            "error": Out(1),  # pulse: a response was not OKAY
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

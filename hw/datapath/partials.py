@@ -13,8 +13,7 @@ from p4sgd.hw.spec.timing import tree_latency
 __all__ = ["PartialSum"]
 
 
-_LOW = 32
-"""Bits of the low half of a sum."""
+_LOW = 32  # bits of the low half of a sum
 
 
 class PartialSum(Component):
@@ -35,20 +34,19 @@ class PartialSum(Component):
         self._config = config
         self._tree_latency = tree_latency(config.engines)
         dots = ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))
-        super().__init__(
-            {
-                # From each engine its `dots` (`DotProduct`), one for each sample of a micro-batch. At most
-                # `WorkerConfig.in_flight` micro-batches may be ahead of `partials`.
-                "dots": In(dots).array(config.engines),
-                # One `ACTIVATION` for each sample of a micro-batch.
-                "partials": Out(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
-                # Settings of the run, stable. The last precision − signed bits of all `dots` are 0 and are dropped.
-                "format_precision": In(4),
-                "format_signed": In(1),
-                "partial_limit": In(ACTIVATION.width - 1),  # largest magnitude of a partial; stable
-                "status_partial_clamped": Out(1),  # pulse: a partial was clamped
-            }
-        )
+        ports = {
+            # From each engine its `dots` (`DotProduct`), one for each sample of a micro-batch. At most
+            # `WorkerConfig.in_flight` micro-batches may be ahead of `partials`.
+            "dots": In(dots).array(config.engines),
+            # One `ACTIVATION` for each sample of a micro-batch.
+            "partials": Out(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
+            # Settings of the run, stable. The last precision − signed bits of all `dots` are 0 and are dropped.
+            "format_precision": In(4),
+            "format_signed": In(1),
+            "partial_limit": In(ACTIVATION.width - 1),  # largest magnitude of a partial; stable
+            "status_partial_clamped": Out(1),  # pulse: a partial was clamped
+        }
+        super().__init__(ports)
 
     @staticmethod
     def latency(config: WorkerConfig) -> int:

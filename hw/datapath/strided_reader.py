@@ -18,8 +18,7 @@ OUTSTANDING_READS = 128
 AMD's tutorial on high-bandwidth memory declares as many for its ports, and a latency of 300 cycles
 (github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp)."""
 
-_GROUP_BEATS = 8
-"""Maximum number of beats of a group."""
+_GROUP_BEATS = 8  # maximum number of beats of a group
 
 _GROUP_BITS = _GROUP_BEATS.bit_length()
 
@@ -63,23 +62,22 @@ class StridedReader(Component):
         self._burst_limit = burst_limit
         self._outstanding = outstanding
         self._bus = Axi4Signature(data_bits=data_bits, write=False)
-        super().__init__(
-            {
-                "memory": Out(self._bus),  # read channels of the memory port
-                "start": In(1),  # Pulse while not busy: begin. Samples the four settings below.
-                # Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
-                "base": In(64),
-                # Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤
-                # 8.
-                "burst_beats": In(_GROUP_BITS),
-                "stride_beats": In(_GROUP_BITS),
-                "bursts": In(COUNT_BITS),  # groups to read, at least 1
-                "stop": In(1),  # Pulse: request no more. Beats that were requested still come, and must be taken.
-                "data": Out(stream.Signature(data_bits)),  # the beats
-                "busy": Out(1),  # high from the cycle after `start` until 2 cycles after the last beat was taken
-                "error": Out(1),  # Pulse: a response was not OKAY. Its data are passed on all the same.
-            }
-        )
+        ports = {
+            "memory": Out(self._bus),  # read channels of the memory port
+            "start": In(1),  # Pulse while not busy: begin. Samples the four settings below.
+            # Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
+            "base": In(64),
+            # Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤
+            # 8.
+            "burst_beats": In(_GROUP_BITS),
+            "stride_beats": In(_GROUP_BITS),
+            "bursts": In(COUNT_BITS),  # groups to read, at least 1
+            "stop": In(1),  # Pulse: request no more. Beats that were requested still come, and must be taken.
+            "data": Out(stream.Signature(data_bits)),  # the beats
+            "busy": Out(1),  # high from the cycle after `start` until 2 cycles after the last beat was taken
+            "error": Out(1),  # Pulse: a response was not OKAY. Its data are passed on all the same.
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -9,8 +9,7 @@ from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT
 __all__ = ["UnitAccumulator"]
 
 
-_LOW = 32
-"""Bits of the low half of a sum."""
+_LOW = 32  # bits of the low half of a sum
 
 
 class UnitAccumulator(Component):
@@ -39,19 +38,18 @@ class UnitAccumulator(Component):
         self._in_width = in_width
         self._out_width = out_width
         self._whole_units = whole_units
-        super().__init__(
-            {
-                "valid": In(1),  # `i` is added in this cycle
-                "first": In(1),  # With `valid`: `i` starts a new sum.
-                "first_of_unit": In(1),  # With `valid`: `i` is the first chunk of a unit; always with `first`.
-                "i": In(signed(in_width)),  # dot product of a chunk
-                # A step is bit 7 + `step` of `i`, which is bit `step` of `o`: 0 to 8; stable.
-                "step": In(range(MAX_PRECISION + 1)),
-                # The sum up to the chunk that came `LATENCY` cycles ago, the last of its unit; valid while no newer
-                # chunk has come.
-                "o": Out(signed(out_width)),
-            }
-        )
+        ports = {
+            "valid": In(1),  # `i` is added in this cycle
+            "first": In(1),  # With `valid`: `i` starts a new sum.
+            "first_of_unit": In(1),  # With `valid`: `i` is the first chunk of a unit; always with `first`.
+            "i": In(signed(in_width)),  # dot product of a chunk
+            # A step is bit 7 + `step` of `i`, which is bit `step` of `o`: 0 to 8; stable.
+            "step": In(range(MAX_PRECISION + 1)),
+            # The sum up to the chunk that came `LATENCY` cycles ago, the last of its unit; valid while no newer
+            # chunk has come.
+            "o": Out(signed(out_width)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

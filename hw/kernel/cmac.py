@@ -30,8 +30,7 @@ _STEADY_CYCLES = 256
 """Cycles of the MAC's clock for which a link must be without a fault before frames are sent. A fault may be signalled
 up to 128 columns late (IEEE 802.3 81.3.4)."""
 
-_CROSSING_DEPTH = 16
-"""Depth in beats of a FIFO between two clocks: more than come while its pointers cross."""
+_CROSSING_DEPTH = 16  # depth in beats of a FIFO between two clocks: more than come while its pointers cross
 
 _SENT_DEPTH = 64
 """Buffer in beats for frames to be sent: 4 KiB. The longest frame of this protocol takes 2 beats."""
@@ -44,38 +43,36 @@ class MacSignature(wiring.Signature):
     """A MAC, seen from its user: in its clock, but for ``reset``, ``rx_datapath_reset``, ``loopback`` and power."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                # Clock for the user. It stops while the transceivers are in reset.
-                "clk": In(1),
-                # Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before
-                # the first beat of a frame is taken, when the link goes down.
-                "tx": Out(stream.Signature(FrameBeat)),
-                # Frames received; ``bad`` is valid with the last beat.
-                "rx": In(ValidSignature(data.StructLayout({"beat": FrameBeat, "bad": 1}))),
-                "tx_reset": In(1),  # the transmitter is in reset
-                "rx_reset": In(1),
-                "aligned": In(1),  # all lanes are received and aligned
-                "local_fault": In(1),  # reception is faulty here
-                "remote_fault": In(1),  # reception is faulty at the other end, as it signals
-                "tx_fault": In(1),  # beats of a frame came too late or too early
-                "hi_ber": In(1),  # too many blocks arrive with errors
-                "fec_aligned": In(1),  # all lanes of RS-FEC are aligned
-                "bad_fcs": In(1),  # a frame with a wrong check sequence was received
-                "fec_corrected": In(1),  # a codeword of RS-FEC had errors that were corrected
-                "fec_uncorrected": In(1),  # it had errors that could not be corrected
-                "power_good": In(FEC_LANES),  # bitmap of the transceivers that have power
-                "fec_lock": In(FEC_LANES),  # bitmap of the lanes of RS-FEC that are received
-                "block_lock": In(PCS_LANES),  # bitmap of the PCS lanes that are received
-                "reset": Out(1),  # of the MAC and its transceivers
-                "rx_datapath_reset": Out(1),  # of the transceivers' receivers
-                "rx_enable": Out(1),  # of reception, and of transmission
-                "tx_enable": Out(1),
-                "send_remote_fault": Out(1),  # signal to the other end that reception is faulty here
-                "rs_fec": Out(1),  # forward error correction; the MAC samples it as it comes out of reset
-                "loopback": Out(1),  # let the transceivers receive what they send
-            }
-        )
+        ports = {
+            "clk": In(1),  # Clock for the user. It stops while the transceivers are in reset.
+            # Frames to be sent. Within a frame ``valid`` must not fall. Unlike AXI4-Stream's, it may fall before
+            # the first beat of a frame is taken, when the link goes down.
+            "tx": Out(stream.Signature(FrameBeat)),
+            # Frames received; ``bad`` is valid with the last beat.
+            "rx": In(ValidSignature(data.StructLayout({"beat": FrameBeat, "bad": 1}))),
+            "tx_reset": In(1),  # the transmitter is in reset
+            "rx_reset": In(1),
+            "aligned": In(1),  # all lanes are received and aligned
+            "local_fault": In(1),  # reception is faulty here
+            "remote_fault": In(1),  # reception is faulty at the other end, as it signals
+            "tx_fault": In(1),  # beats of a frame came too late or too early
+            "hi_ber": In(1),  # too many blocks arrive with errors
+            "fec_aligned": In(1),  # all lanes of RS-FEC are aligned
+            "bad_fcs": In(1),  # a frame with a wrong check sequence was received
+            "fec_corrected": In(1),  # a codeword of RS-FEC had errors that were corrected
+            "fec_uncorrected": In(1),  # it had errors that could not be corrected
+            "power_good": In(FEC_LANES),  # bitmap of the transceivers that have power
+            "fec_lock": In(FEC_LANES),  # bitmap of the lanes of RS-FEC that are received
+            "block_lock": In(PCS_LANES),  # bitmap of the PCS lanes that are received
+            "reset": Out(1),  # of the MAC and its transceivers
+            "rx_datapath_reset": Out(1),  # of the transceivers' receivers
+            "rx_enable": Out(1),  # of reception, and of transmission
+            "tx_enable": Out(1),
+            "send_remote_fault": Out(1),  # signal to the other end that reception is faulty here
+            "rs_fec": Out(1),  # forward error correction; the MAC samples it as it comes out of reset
+            "loopback": Out(1),  # let the transceivers receive what they send
+        }
+        super().__init__(ports)
 
 
 class MacPorts(wiring.Component):
@@ -280,8 +277,7 @@ class CmacAdapter(MacPorts):
 _LOOPBACK_BITS = 3
 """Bits of a transceiver's loopback setting. 0b010 is near-end PMA loopback (UG578)."""
 
-_BAD_FCS_BITS = 3
-"""Width of the number of frames with a wrong check sequence that the MAC finds in a cycle."""
+_BAD_FCS_BITS = 3  # width of the number of frames with a wrong check sequence that the MAC finds in a cycle
 
 _STATUS = ("aligned", "local_fault", "remote_fault", "hi_ber", "block_lock")
 """Outputs ``stat_rx_*`` of the MAC that a `MacSignature` has under the same name."""

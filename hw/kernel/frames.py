@@ -103,13 +103,12 @@ class FrameSplit(Component):
 
     def __init__(self, ports: int, *, depth: int = 16) -> None:
         self._depth = depth
-        super().__init__(
-            {
-                # ``ports`` is the bitmap of the ports that a frame leaves through, the same in all its beats.
-                "frames": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": ports}))),
-                "tx": Out(stream.Signature(FrameBeat)).array(ports),
-            }
-        )
+        members = {
+            # ``ports`` is the bitmap of the ports that a frame leaves through, the same in all its beats.
+            "frames": In(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": ports}))),
+            "tx": Out(stream.Signature(FrameBeat)).array(ports),
+        }
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -144,13 +143,12 @@ class FrameMerge(Component):
         self._port_bits = port_bits
         self._depth = depth
         self._payload = data.StructLayout({"beat": FrameBeat, "port": port_bits})
-        super().__init__(
-            {
-                "rx": In(stream.Signature(FrameBeat)).array(ports),
-                # One after the other, never interleaved; ``port`` is where a frame came from.
-                "frames": Out(stream.Signature(self._payload)),
-            }
-        )
+        members = {
+            "rx": In(stream.Signature(FrameBeat)).array(ports),
+            # One after the other, never interleaved; ``port`` is where a frame came from.
+            "frames": Out(stream.Signature(self._payload)),
+        }
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -57,16 +57,15 @@ class WorkerKernel(Component):
         self._build_id = build_id
         self._engine = engine
         ports = worker_signature(config).create()
-        super().__init__(
-            {
-                **PORTS,
-                # Memories, numbered as in `WorkerConfig.memories`. Only port 0 of an engine writes.
-                **{f"gmem{i}": Out(memory_port(config, ports, i).signature) for i in range(config.memories)},
-                # Frames to and from the MAC.
-                "axis_tx": Out(stream.Signature(FrameBeat)),
-                "axis_rx": In(stream.Signature(FrameBeat)),
-            }
-        )
+        ports = {
+            **PORTS,
+            # Memories, numbered as in `WorkerConfig.memories`. Only port 0 of an engine writes.
+            **{f"gmem{i}": Out(memory_port(config, ports, i).signature) for i in range(config.memories)},
+            # Frames to and from the MAC.
+            "axis_tx": Out(stream.Signature(FrameBeat)),
+            "axis_rx": In(stream.Signature(FrameBeat)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -92,14 +91,13 @@ class AggregatorKernel(Component):
     def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:
         self._config = config
         self._build_id = build_id
-        super().__init__(
-            {
-                **PORTS,
-                # Frames from and to the MAC of each port.
-                "axis_rx": In(stream.Signature(FrameBeat)).array(config.ports),
-                "axis_tx": Out(stream.Signature(FrameBeat)).array(config.ports),
-            }
-        )
+        ports = {
+            **PORTS,
+            # Frames from and to the MAC of each port.
+            "axis_rx": In(stream.Signature(FrameBeat)).array(config.ports),
+            "axis_tx": Out(stream.Signature(FrameBeat)).array(config.ports),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

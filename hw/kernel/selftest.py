@@ -78,20 +78,18 @@ class PortTest(Component):
         self._bits = 8 * sizes.bytes_of(number)
         self._writes = sizes.writes(number)
         self._labels = number == config.labels_memory
-        super().__init__(
-            {
-                # Of the width and with the channels that it has at the worker.
-                "memory": Out(Axi4Signature(data_bits=self._bits, write=self._writes)),
-                # Stable from a cycle before a command to the end of its run.
-                "settings": In(PORT_SETTINGS),
-                # Pulses while not busy: begin a run, with all results at 0. Only port 0 of an engine can write.
-                "read": In(1),
-                **({"write": In(1)} if self._writes else {}),
-                # A run is under way, from 2 cycles after its command on.
-                "busy": Out(1),
-                "results": Out(data.StructLayout(dict.fromkeys(port_results(0), WORD_BITS))),
-            }
-        )
+        ports = {
+            # Of the width and with the channels that it has at the worker.
+            "memory": Out(Axi4Signature(data_bits=self._bits, write=self._writes)),
+            "settings": In(PORT_SETTINGS),  # stable from a cycle before a command to the end of its run
+            # Pulses while not busy: begin a run, with all results at 0. Only port 0 of an engine can write.
+            "read": In(1),
+            **({"write": In(1)} if self._writes else {}),
+            # A run is under way, from 2 cycles after its command on.
+            "busy": Out(1),
+            "results": Out(data.StructLayout(dict.fromkeys(port_results(0), WORD_BITS))),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -237,15 +235,14 @@ class SelfTestKernel(Component):
         self._slices = tuple(slices) or (0,) * sizes.memories
         self._tests = [PortTest(config, number) for number in range(sizes.memories)]
         frames = stream.Signature(FrameBeat)
-        super().__init__(
-            {
-                **PORTS,
-                **{f"gmem{number}": Out(test.memory.signature) for number, test in enumerate(self._tests)},
-                # Frames to and from the MAC of each cage.
-                "axis_tx": Out(frames).array(cages),
-                "axis_rx": In(frames).array(cages),
-            }
-        )
+        ports = {
+            **PORTS,
+            **{f"gmem{number}": Out(test.memory.signature) for number, test in enumerate(self._tests)},
+            # Frames to and from the MAC of each cage.
+            "axis_tx": Out(frames).array(cages),
+            "axis_rx": In(frames).array(cages),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

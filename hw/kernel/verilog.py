@@ -136,11 +136,8 @@ WORKER_KERNEL = "p4sgd_worker_kernel"
 AGGREGATOR_KERNEL = "p4sgd_aggregator_kernel"
 SELFTEST_KERNEL = "p4sgd_selftest_kernel"
 CMAC_KERNEL = "p4sgd_cmac_kernel"
-EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"
-"""Top modules of the kernels."""
-
-CMAC_IP = "p4sgd_cmac_usplus"
-"""Module of the vendor's MAC in the MAC's kernel."""
+EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"  # top modules of the kernels
+CMAC_IP = "p4sgd_cmac_usplus"  # module of the vendor's MAC in the MAC's kernel
 
 ID_BITS = 1
 """Width of the IDs of memory ports. All IDs are 0."""

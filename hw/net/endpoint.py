@@ -62,51 +62,49 @@ class Endpoint(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                # Partial activations, int32 with 16 fraction bits; taken when the next slot is free.
-                "partials": In(stream.Signature(VALUES_LAYOUT)),
-                # Their sums over all workers, in the same format and order.
-                "sums": Out(stream.Signature(VALUES_LAYOUT)),
-                # Frames to and from the network, one beat each.
-                "tx": Out(stream.Signature(FrameBeat)),
-                "rx": In(stream.Signature(FrameBeat)),
-                # The worker's identity in its job, and the aggregator's address; stable after the join.
-                "job": In(8),
-                "shard": In(5),
-                "workers": In(6),
-                "local_mac": In(48),
-                "peer_mac": In(48),
-                # `first_wait`, `doublings` and `limit` of `ResendTimer`; stable after the join.
-                "resend_cycles": In(32),
-                "doublings": In(4),
-                "resend_limit": In(8),
-                # Probes to send, and answers of aggregators.
-                "probe": In(stream.Signature(PROBE)),
-                "echo": Out(ValidSignature(ECHO)),
-                # This slot has waited too long: for FULL with `given_up_partial`, else for CLEAR; or `tx` did not take
-                # the slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been
-                # taken are withdrawn, and no partial is taken until the next join.
-                "given_up_slot": Out(config.slot_bits),
-                "given_up_round": Out(ROUND_BITS),
-                "given_up_partial": Out(1),
-                "given_up": Out(1),
-                # Pulse: forget all slots; the next AllReduce uses slot 0 in this round. `partials` must be idle; sums
-                # that have not been taken are withdrawn.
-                "join": In(1),
-                "join_round": In(ROUND_BITS),
-                # Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
-                "leave": In(1),
-                "joined": Out(1),  # neither left nor given up since the last join: partials are taken
-                "busy": Out(1),  # a slot waits for the network or holds sums; up to 2 cycles late
-                # Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.
-                "sent": Out(1),
-                "resent": Out(1),
-                "received": Out(1),
-                "dropped": Out(1),
-                "drop": Out(DropReason),
-            }
-        )
+        ports = {
+            # Partial activations, int32 with 16 fraction bits; taken when the next slot is free.
+            "partials": In(stream.Signature(VALUES_LAYOUT)),
+            "sums": Out(stream.Signature(VALUES_LAYOUT)),  # their sums over all workers, in the same format and order
+            # Frames to and from the network, one beat each.
+            "tx": Out(stream.Signature(FrameBeat)),
+            "rx": In(stream.Signature(FrameBeat)),
+            # The worker's identity in its job, and the aggregator's address; stable after the join.
+            "job": In(8),
+            "shard": In(5),
+            "workers": In(6),
+            "local_mac": In(48),
+            "peer_mac": In(48),
+            # `first_wait`, `doublings` and `limit` of `ResendTimer`; stable after the join.
+            "resend_cycles": In(32),
+            "doublings": In(4),
+            "resend_limit": In(8),
+            # Probes to send, and answers of aggregators.
+            "probe": In(stream.Signature(PROBE)),
+            "echo": Out(ValidSignature(ECHO)),
+            # This slot has waited too long: for FULL with `given_up_partial`, else for CLEAR; or `tx` did not take
+            # the slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been
+            # taken are withdrawn, and no partial is taken until the next join.
+            "given_up_slot": Out(config.slot_bits),
+            "given_up_round": Out(ROUND_BITS),
+            "given_up_partial": Out(1),
+            "given_up": Out(1),
+            # Pulse: forget all slots; the next AllReduce uses slot 0 in this round. `partials` must be idle; sums
+            # that have not been taken are withdrawn.
+            "join": In(1),
+            "join_round": In(ROUND_BITS),
+            # Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
+            "leave": In(1),
+            "joined": Out(1),  # neither left nor given up since the last join: partials are taken
+            "busy": Out(1),  # a slot waits for the network or holds sums; up to 2 cycles late
+            # Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.
+            "sent": Out(1),
+            "resent": Out(1),
+            "received": Out(1),
+            "dropped": Out(1),
+            "drop": Out(DropReason),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

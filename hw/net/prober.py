@@ -26,36 +26,35 @@ class Prober(Component):
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        super().__init__(
-            {
-                # The probe that the host asks for; ignored while another waits to be sent.
-                "probe_slot_strobe": In(1),
-                "probe_slot": In(16),
-                "probe_number": In(8),
-                "probe_broadcast": In(1),
-                # From the endpoint.
-                "given_up": In(1),
-                "given_up_slot": In(config.slot_bits),
-                # To and from the endpoint.
-                "probe": Out(stream.Signature(PROBE)),
-                "echo": In(ValidSignature(ECHO)),
-                # The last answer; with `echo_came` the one to the last probe.
-                "echo_came": Out(1),
-                "echo_number": Out(8),
-                "echo_verdict": Out(8),
-                "echo_port": Out(8),
-                "echo_version": Out(4),
-                "echo_job_round": Out(ROUND_BITS),
-                "echo_job_workers": Out(8),
-                "echo_aggregated": Out(32),
-                "echo_acknowledged": Out(32),
-                "echo_slots": Out(32),
-                "echo_source": Out(64),
-                "echo_expected_low": Out(32),
-                "echo_expected_high": Out(16),
-                "echo_cycles": Out(_TIME_BITS),  # cycles from the moment the endpoint took the probe to its answer
-            }
-        )
+        ports = {
+            # The probe that the host asks for; ignored while another waits to be sent.
+            "probe_slot_strobe": In(1),
+            "probe_slot": In(16),
+            "probe_number": In(8),
+            "probe_broadcast": In(1),
+            # From the endpoint.
+            "given_up": In(1),
+            "given_up_slot": In(config.slot_bits),
+            # To and from the endpoint.
+            "probe": Out(stream.Signature(PROBE)),
+            "echo": In(ValidSignature(ECHO)),
+            # The last answer; with `echo_came` the one to the last probe.
+            "echo_came": Out(1),
+            "echo_number": Out(8),
+            "echo_verdict": Out(8),
+            "echo_port": Out(8),
+            "echo_version": Out(4),
+            "echo_job_round": Out(ROUND_BITS),
+            "echo_job_workers": Out(8),
+            "echo_aggregated": Out(32),
+            "echo_acknowledged": Out(32),
+            "echo_slots": Out(32),
+            "echo_source": Out(64),
+            "echo_expected_low": Out(32),
+            "echo_expected_high": Out(16),
+            "echo_cycles": Out(_TIME_BITS),  # cycles from the moment the endpoint took the probe to its answer
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

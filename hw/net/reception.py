@@ -35,32 +35,31 @@ class Reception(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._slot_bits = config.slot_bits
-        super().__init__(
-            {
-                "rx": In(stream.Signature(FrameBeat)),  # frames from the network
-                "worker": In(WORKER),  # the worker's identity and the aggregator's address
-                # Slot and round of the next partial, and the round before.
-                "next_slot": In(config.slot_bits),
-                "next_round": In(ROUND_BITS),
-                "last_round": In(ROUND_BITS),
-                "new_lap": In(1),  # the next partial takes the last slot in this cycle: slot 0 and a new round follow
-                # What each slot waits for.
-                "waits_for_full": In(config.slots),
-                "waits_for_clear": In(config.slots),
-                "forget": In(1),  # all slots are being forgotten: packets that have come are dropped
-                "coming": Out(config.slot_bits),  # the value of `slot` in the next cycle
-                # Pulses, `LATENCY` cycles after a frame: FULL or CLEAR has come for this slot, which waits for it.
-                "full": Out(1),
-                "clear": Out(1),
-                "slot": Out(config.slot_bits),
-                "values": Out(VALUES_LAYOUT),
-                "echo": Out(ValidSignature(ECHO)),  # at the same latency: an aggregator's answer to a probe
-                # Pulses, at the same latency: a frame has come; it is none of the above, and why.
-                "received": Out(1),
-                "dropped": Out(1),
-                "drop": Out(DropReason),
-            }
-        )
+        ports = {
+            "rx": In(stream.Signature(FrameBeat)),  # frames from the network
+            "worker": In(WORKER),  # the worker's identity and the aggregator's address
+            # Slot and round of the next partial, and the round before.
+            "next_slot": In(config.slot_bits),
+            "next_round": In(ROUND_BITS),
+            "last_round": In(ROUND_BITS),
+            "new_lap": In(1),  # the next partial takes the last slot in this cycle: slot 0 and a new round follow
+            # What each slot waits for.
+            "waits_for_full": In(config.slots),
+            "waits_for_clear": In(config.slots),
+            "forget": In(1),  # all slots are being forgotten: packets that have come are dropped
+            "coming": Out(config.slot_bits),  # the value of `slot` in the next cycle
+            # Pulses, `LATENCY` cycles after a frame: FULL or CLEAR has come for this slot, which waits for it.
+            "full": Out(1),
+            "clear": Out(1),
+            "slot": Out(config.slot_bits),
+            "values": Out(VALUES_LAYOUT),
+            "echo": Out(ValidSignature(ECHO)),  # at the same latency: an aggregator's answer to a probe
+            # Pulses, at the same latency: a frame has come; it is none of the above, and why.
+            "received": Out(1),
+            "dropped": Out(1),
+            "drop": Out(DropReason),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

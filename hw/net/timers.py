@@ -62,30 +62,29 @@ class ResendTimer(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._slots = config.slots
-        super().__init__(
-            {
-                # What each slot waits for. A slot that waits for neither is not timed.
-                "waits_for_full": In(config.slots),
-                "waits_for_clear": In(config.slots),
-                "forget": In(1),  # pulse: no slot waits any more
-                # Pulse: a packet of this slot is being sent. It is a PARTIAL, else an ACK; it is the resend offered
-                # here.
-                "sent": In(1),
-                "sent_slot": In(config.slot_bits),
-                "sent_partial": In(1),
-                "is_resend": In(1),
-                "first_wait": In(TIME_BITS),  # cycles without an answer before the first resend
-                # How often this wait doubles from one resend to the next; `first_wait` · 2^`doublings` is below 2^31.
-                "doublings": In(DOUBLINGS_BITS),
-                # Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a
-                # slot that already has more resends than a lower limit would never give up.
-                "limit": In(RESENDS_BITS),
-                "scan": Out(config.slot_bits),  # the slot being examined
-                "is_partial": Out(1),  # it waits for FULL, so its PARTIAL would be sent again; else its ACK
-                "offered": Out(1),  # its packet is to be sent again; high until it is sent or the slot no longer waits
-                "give_up": Out(1),  # pulse, while `scan` is the slot: its last resend has had no answer
-            }
-        )
+        ports = {
+            # What each slot waits for. A slot that waits for neither is not timed.
+            "waits_for_full": In(config.slots),
+            "waits_for_clear": In(config.slots),
+            "forget": In(1),  # pulse: no slot waits any more
+            # Pulse: a packet of this slot is being sent. It is a PARTIAL, else an ACK; it is the resend offered
+            # here.
+            "sent": In(1),
+            "sent_slot": In(config.slot_bits),
+            "sent_partial": In(1),
+            "is_resend": In(1),
+            "first_wait": In(TIME_BITS),  # cycles without an answer before the first resend
+            # How often this wait doubles from one resend to the next; `first_wait` · 2^`doublings` is below 2^31.
+            "doublings": In(DOUBLINGS_BITS),
+            # Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a
+            # slot that already has more resends than a lower limit would never give up.
+            "limit": In(RESENDS_BITS),
+            "scan": Out(config.slot_bits),  # the slot being examined
+            "is_partial": Out(1),  # it waits for FULL, so its PARTIAL would be sent again; else its ACK
+            "offered": Out(1),  # its packet is to be sent again; high until it is sent or the slot no longer waits
+            "give_up": Out(1),  # pulse, while `scan` is the slot: its last resend has had no answer
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -21,14 +21,9 @@ from p4sgd.hw.spec.register_map import (
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-MAX_JOBS = 8
-"""Maximum number of jobs at a time: the register map has room for these."""
-
-MAGIC = int.from_bytes(b"P4AG", "big")
-"""First word of the identification block."""
-
-ABI_VERSION = 2
-"""Raised whenever the meaning of a register changes, or the host needs a new one."""
+MAX_JOBS = 8  # maximum number of jobs at a time: the register map has room for these
+MAGIC = int.from_bytes(b"P4AG", "big")  # first word of the identification block
+ABI_VERSION = 2  # raised whenever the meaning of a register changes, or the host needs a new one
 
 
 @dataclass(frozen=True)
@@ -196,8 +191,7 @@ GENERATION_BITS = 16
 """Bits of a job's generation on a P4 switch, which tells its slots from those that earlier jobs have left."""
 
 
-FLOOD_GROUP = 2 * MAX_JOBS
-"""Multicast group of a P4 switch that frames of other protocols are flooded to."""
+FLOOD_GROUP = 2 * MAX_JOBS  # multicast group of a P4 switch that frames of other protocols are flooded to
 
 
 NODE_RID = 1
@@ -209,8 +203,7 @@ def group_of(place: int) -> int:
     return MAX_JOBS + place
 
 
-OUTCOME_BITS = 5
-"""Bits of an outcome."""
+OUTCOME_BITS = 5  # bits of an outcome
 
 
 class Outcome(IntEnum):

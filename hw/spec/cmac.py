@@ -14,17 +14,10 @@ from p4sgd.hw.spec.register_map import (
     halves,
 )
 
-MAGIC = int.from_bytes(b"P4MC", "big")
-"""First word of the identification block."""
-
-ABI_VERSION = 2
-"""Raised whenever the meaning of a register changes."""
-
-PCS_LANES = 20
-"""Lanes of the PCS of 100GBASE-R (IEEE 802.3 clause 82)."""
-
-FEC_LANES = 4
-"""Lanes of RS-FEC (IEEE 802.3 clause 91), and transceivers of a QSFP28."""
+MAGIC = int.from_bytes(b"P4MC", "big")  # first word of the identification block
+ABI_VERSION = 2  # raised whenever the meaning of a register changes
+PCS_LANES = 20  # lanes of the PCS of 100GBASE-R (IEEE 802.3 clause 82)
+FEC_LANES = 4  # lanes of RS-FEC (IEEE 802.3 clause 91), and transceivers of a QSFP28
 
 _RO, _RW, _STROBE = Access.RO, Access.RW, Access.STROBE
 
@@ -85,8 +78,7 @@ COUNTERS = counter_block(
 """Counters of the MAC; they count from reset."""
 
 
-EMULATED_KERNEL = "p4sgd_emulated_cmac"
-"""Name of the kernel that stands in for the MAC of a worker in Vitis' emulator."""
+EMULATED_KERNEL = "p4sgd_emulated_cmac"  # name of the kernel that stands in for the MAC of a worker in Vitis' emulator
 
 
 def kernel_name(cage: int) -> str:

@@ -12,8 +12,7 @@ CLOCK_NS = 4
 """Clock period in ns: 250 MHz, the target of all boards. Cycles in registers are of this clock, on every device."""
 
 
-BANKS = 8
-"""Samples of a micro-batch, one bank each; fixed by the packet, which carries eight integers."""
+BANKS = 8  # samples of a micro-batch, one bank each; fixed by the packet, which carries eight integers
 
 _MAX_FEATURES = 1 << 24
 """Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
@@ -21,8 +20,7 @@ _MAX_FEATURES = 1 << 24
 _MAX_SPARSE_FEATURES = 1 << 26
 """The same for a sparse worker, of which a sample has at most 2^24 that are not 0 (`p4sgd.sim.sparse.entries`)."""
 
-_SPARSE_MEMORIES = 4
-"""Memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)."""
+_SPARSE_MEMORIES = 4  # memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)
 
 
 def _bits(count: int) -> int:
@@ -209,5 +207,4 @@ _PRESETS = ("tiny", "small", "u280", "u280_deep", "u280_wide", "u50", "u55c")
 PRESETS: dict[str, Callable[[], WorkerConfig]] = {name: getattr(WorkerConfig, name) for name in _PRESETS}
 """Configurations of hardware by their names on the command line."""
 
-CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}
-"""Configurations of hardware and of emulated workers."""
+CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}  # configurations of hardware and of emulated workers

@@ -16,11 +16,8 @@ IntArray = npt.NDArray[np.int64]
 """Integers of the formats below. They hold all sums of the design, up to the exact dot product of a worker's features,
 of which `WorkerConfig` allows 2^24 that are not 0."""
 
-WeightArray = npt.NDArray[np.int32]
-"""Integers of `WEIGHT`, which 32 bits hold: a model may have many millions."""
-
-ByteArray = npt.NDArray[np.uint8]
-"""Bytes of memory, and features of up to `MAX_PRECISION` bits."""
+WeightArray = npt.NDArray[np.int32]  # integers of `WEIGHT`, which 32 bits hold: a model may have many millions
+ByteArray = npt.NDArray[np.uint8]  # bytes of memory, and features of up to `MAX_PRECISION` bits
 
 EngineWeights: TypeAlias = Sequence[WeightArray] | WeightArray
 """Weights of a worker as its memories have them (:mod:`p4sgd.hw.spec.image`): int32 (C · lanes,) for each engine."""
@@ -98,35 +95,22 @@ class Fixed:
         return {"width": self.width, "fraction": self.fraction, "signed": self.signed}
 
 
-MAX_PRECISION = 8
-"""Maximum number of planes, that is of bits, of a feature."""
-
-WEIGHT = Fixed(32, 23)
-"""A weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag."""
-
-ACTIVATION = Fixed(32, 16)
-"""A partial or whole activation z as it travels in a packet."""
+MAX_PRECISION = 8  # maximum number of planes, that is of bits, of a feature
+WEIGHT = Fixed(32, 23)  # a weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag
+ACTIVATION = Fixed(32, 16)  # a partial or whole activation z as it travels in a packet
 
 ROUND_1_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
 """Fraction bits that Round 1 drops whatever the features are: 7. Those of the features, 0 to 8, go too."""
 
-LABEL = Fixed(32, 16)
-"""A label as the memory image holds it; aligned with `ACTIVATION`."""
+LABEL = Fixed(32, 16)  # a label as the memory image holds it; aligned with `ACTIVATION`
 
 MARGIN = Fixed(27, 16)
 """Argument of the loss table, s·z − o, saturated to ±1024: the wide port of a DSP48E2 multiplier (UG579)."""
 
-SLOPE = Fixed(18, 10)
-"""Slope of a table segment: the narrow port of a DSP48E2 multiplier (UG579)."""
-
-INTERCEPT = Fixed(32, 16)
-"""Value of a table segment's line at argument zero."""
-
-RESIDUAL = Fixed(24, 16)
-"""Residual g = s·ψ(s·z − o) − c after Round 2, saturated to ±128."""
-
-RATE_MANTISSA = Fixed(8, 0, signed=False)
-"""Mantissa of η = (learning rate / mini-batch size) = mantissa · 2^-exponent."""
+SLOPE = Fixed(18, 10)  # slope of a table segment: the narrow port of a DSP48E2 multiplier (UG579)
+INTERCEPT = Fixed(32, 16)  # value of a table segment's line at argument zero
+RESIDUAL = Fixed(24, 16)  # residual g = s·ψ(s·z − o) − c after Round 2, saturated to ±128
+RATE_MANTISSA = Fixed(8, 0, signed=False)  # mantissa of η = (learning rate / mini-batch size) = mantissa · 2^-exponent
 
 IMPORTANCE = Fixed(17, 16, signed=False)
 """Weight of a sample, at most 1: its part of the largest weight of the run's samples."""
@@ -137,5 +121,4 @@ FACTOR = Fixed(17, 9, signed=False)
 DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)
 """δ = g · factor, exact for samples of importance 1; the exponent of η is applied in Round 3."""
 
-SHRINK = Fixed(18, 24, signed=False)
-"""L2 factor κ = learning rate · λ of a mini-batch, below 2^-6, in steps of 6e-8."""
+SHRINK = Fixed(18, 24, signed=False)  # L2 factor κ = learning rate · λ of a mini-batch, below 2^-6, in steps of 6e-8

@@ -38,17 +38,13 @@ from p4sgd.hw.spec.run import MAX_UNIT, check_unit
 
 _T = TypeVar("_T", bound=np.generic)
 
-BANK_BITS = 3
-"""Bits of the key of a sparse worker's entry below its feature: the bank."""
-
-LABEL_BYTES = 4 * BANKS
-"""Bytes of the labels of one micro-batch."""
+BANK_BITS = 3  # bits of the key of a sparse worker's entry below its feature: the bank
+LABEL_BYTES = 4 * BANKS  # bytes of the labels of one micro-batch
 
 DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}
 """Bits of each field of a descriptor, from the lowest on; reserved ones are 0."""
 
-DESCRIPTOR_SHIFTS = {"chunk": 0, "first": 16, "later": 19, "reserved": 26, "last": 31}
-"""Lowest bit of each field."""
+DESCRIPTOR_SHIFTS = {"chunk": 0, "first": 16, "later": 19, "reserved": 26, "last": 31}  # lowest bit of each field
 
 DESCRIPTOR_BITS = 32
 

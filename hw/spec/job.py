@@ -5,11 +5,8 @@ from dataclasses import dataclass, field
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS
 from p4sgd.hw.spec.run import MAX_WORKERS
 
-JOB_NUMBERS = 256
-"""Different job numbers that a packet can hold."""
-
-MAX_PORTS = 32
-"""Maximum number of ports of an aggregator; a job has a 32-bit bitmap of them."""
+JOB_NUMBERS = 256  # different job numbers that a packet can hold
+MAX_PORTS = 32  # maximum number of ports of an aggregator; a job has a 32-bit bitmap of them
 
 
 @dataclass(frozen=True)

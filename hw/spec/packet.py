@@ -64,29 +64,14 @@ If the job is unknown, nothing else is checked; if the shard is wrong, its sourc
 FRAME_BYTES = 64
 """Bytes of every frame of version 1, and of the shortest of version 2, without the frame check sequence."""
 
-ETHERTYPE = 0x88B5
-"""IEEE 802 local experimental EtherType 1 (IEEE 802-2014, table 4)."""
-
-VERSION = 1
-"""Version of the packet format that all speak, hardware included."""
-
-KEYED_VERSION = 2
-"""Version of packets with the key of the job and several micro-batches, for programs."""
-
-BROADCAST = (1 << 48) - 1
-"""The broadcast address; probes may be sent to it."""
-
-GROUP_BIT = 40
-"""The bit of a MAC address, taken as a number, that marks a group address (IEEE 802)."""
-
-VALUES = 8
-"""Integers that a packet carries, one for each sample of a micro-batch."""
-
-ROUND_BITS = 16
-"""Bits of a round number; rounds compare modulo 2**16."""
-
-KEY_BITS = 64
-"""Bits of a job's key."""
+ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1 (IEEE 802-2014, table 4)
+VERSION = 1  # version of the packet format that all speak, hardware included
+KEYED_VERSION = 2  # version of packets with the key of the job and several micro-batches, for programs
+BROADCAST = (1 << 48) - 1  # the broadcast address; probes may be sent to it
+GROUP_BIT = 40  # the bit of a MAC address, taken as a number, that marks a group address (IEEE 802)
+VALUES = 8  # integers that a packet carries, one for each sample of a micro-batch
+ROUND_BITS = 16  # bits of a round number; rounds compare modulo 2**16
+KEY_BITS = 64  # bits of a job's key
 
 
 def mac_text(mac: int) -> str:
@@ -172,8 +157,7 @@ zeros up to `FRAME_BYTES`. PROBE and ECHO have no key: their values are where ve
 _MTU = 1500
 _ETHERNET_BYTES = 14
 
-MOST_BYTES = _ETHERNET_BYTES + _MTU
-"""Bytes of the longest frame."""
+MOST_BYTES = _ETHERNET_BYTES + _MTU  # bytes of the longest frame
 
 
 def frame_bytes(micro_batches: int) -> int:
@@ -186,8 +170,7 @@ def most_micro_batches(size: int) -> int:
     return max(0, min(size, MOST_BYTES) - _KEYED_BYTES) // (4 * VALUES)
 
 
-MOST_MICRO_BATCHES = most_micro_batches(MOST_BYTES)
-"""Micro-batches of the longest frame."""
+MOST_MICRO_BATCHES = most_micro_batches(MOST_BYTES)  # micro-batches of the longest frame
 
 
 def _format(fields: tuple[Field, ...]) -> str:

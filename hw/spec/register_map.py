@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-ADDRESS_BITS = 12
-"""Bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB."""
+ADDRESS_BITS = 12  # bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB
 
 
 class Access(Enum):
@@ -125,8 +124,7 @@ CTRL = Register(
     ),
 )
 
-CTRL_WORD = CTRL.encode(idle=1)
-"""The word that `CTRL` always shows."""
+CTRL_WORD = CTRL.encode(idle=1)  # the word that `CTRL` always shows
 
 
 class Declarations(list[Register]):

@@ -24,11 +24,8 @@ from p4sgd.hw.spec.register_map import (
 )
 from p4sgd.hw.spec.run import COUNT_BITS, UNIT_CHUNKS_BITS
 
-MAGIC = int.from_bytes(b"P4SG", "big")
-"""First word of the identification block."""
-
-ABI_VERSION = 7
-"""Raised whenever the meaning of a register changes."""
+MAGIC = int.from_bytes(b"P4SG", "big")  # first word of the identification block
+ABI_VERSION = 7  # raised whenever the meaning of a register changes
 
 
 SPARSE_PORTS = 128

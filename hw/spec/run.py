@@ -28,17 +28,10 @@ from p4sgd.hw.spec.fixed import (
     IntArray,
 )
 
-MAX_WORKERS = 32
-"""Maximum number of workers of a job: the packet's bitmap has a bit for each."""
-
-MAX_GRADIENT_SHIFT = 31
-"""Largest right shift of Round 3 in hardware."""
-
-MAX_MICRO_BATCHES = 65535
-"""Maximum number of micro-batches of a mini-batch."""
-
-COUNT_BITS = 40
-"""Bits of the hardware's counters of chunks in a run."""
+MAX_WORKERS = 32  # maximum number of workers of a job: the packet's bitmap has a bit for each
+MAX_GRADIENT_SHIFT = 31  # largest right shift of Round 3 in hardware
+MAX_MICRO_BATCHES = 65535  # maximum number of micro-batches of a mini-batch
+COUNT_BITS = 40  # bits of the hardware's counters of chunks in a run
 
 
 UNITS = (8, 16, 32, 64)
@@ -50,11 +43,8 @@ MAX_UNIT = UNITS[-1]
 """Most features of a unit: one chunk of the widest worker, which has 64 lanes. On a worker of fewer lanes such a unit
 is several chunks."""
 
-UNIT_CHUNKS_BITS = 2
-"""Bits of log2 of a unit's chunks: a unit of 64 features has 8 chunks of 8 lanes."""
-
-_FEWEST_UNITS = 32
-"""Units that `choose_unit` leaves at least, so that as many workers, or engines, get one each."""
+UNIT_CHUNKS_BITS = 2  # bits of log2 of a unit's chunks: a unit of 64 features has 8 chunks of 8 lanes
+_FEWEST_UNITS = 32  # units that `choose_unit` leaves at least, so that as many workers, or engines, get one each
 
 
 def choose_unit(features: int) -> int:
@@ -212,11 +202,8 @@ class RunSettings:
         check_capacity(config, self.chunks, self.features.precision, stale=self.stale, lines=lines)
 
 
-VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction
-"""Fraction bits of a table value before Round 2."""
-
-MAX_SHIFT = 31
-"""Largest `LossTable.shift`."""
+VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction  # fraction bits of a table value before Round 2
+MAX_SHIFT = 31  # largest `LossTable.shift`
 
 TABLE_SEGMENTS = 256
 """Segments of the loss table that training uses, on every worker: weights must not depend on the configuration."""

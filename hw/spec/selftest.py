@@ -22,14 +22,9 @@ from p4sgd.hw.spec.register_map import (
 
 KERNEL = "p4sgd_selftest"
 
-MAGIC = int.from_bytes(b"P4ST", "big")
-"""First word of the identification block."""
-
-ABI_VERSION = 1
-"""Raised whenever the meaning of a register changes."""
-
-WORD_BITS = 32
-"""Bits of a word of the pattern, and of a number of a beat."""
+MAGIC = int.from_bytes(b"P4ST", "big")  # first word of the identification block
+ABI_VERSION = 1  # raised whenever the meaning of a register changes
+WORD_BITS = 32  # bits of a word of the pattern, and of a number of a beat
 
 PATTERN_STEP = 0x9E37_79B9
 """Difference of the numbers of two beats: 2^32 divided by the golden ratio, made odd (Knuth, The Art of Computer
@@ -38,11 +33,8 @@ Programming 3, 6.4). So 2^32 beats in a row have different numbers, whose high b
 _MODULUS = 1 << WORD_BITS
 _INVERSE = pow(PATTERN_STEP, -1, _MODULUS)
 
-STRIDE_LIMIT = 8
-"""Most beats from the start of a group to that of the next, as of a `StridedReader`."""
-
-GROUP_BITS = 32
-"""Bits of the number of groups of a run."""
+STRIDE_LIMIT = 8  # most beats from the start of a group to that of the next, as of a `StridedReader`
+GROUP_BITS = 32  # bits of the number of groups of a run
 
 _CHUNK_BITS = 17
 

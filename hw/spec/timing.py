@@ -17,8 +17,7 @@ from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 BOARDS_NETWORK = 592 // CLOCK_NS
 """Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
 
-READER_LATENCY = 2
-"""Cycles from the last beat at a memory port to its line, which come before `forward_cycles`."""
+READER_LATENCY = 2  # cycles from the last beat at a memory port to its line, which come before `forward_cycles`
 
 UPDATE_SPACING = 11
 """Least cycles between gradients of the same chunk, so between micro-batches: the ten stages of the update of weights

@@ -27,29 +27,28 @@ class Counters(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._names = [name.lower() for name in counters(config)]
-        super().__init__(
-            {
-                "clear": In(1),  # pulse at the start of a run
-                "snapshot_take_strobe": In(1),  # update the outputs
-                "phase": In(Phase),
-                # Bit e: the flag of engine e, as in `engine_state`.
-                "took_line": In(config.engines),
-                "lines_left": In(config.engines),
-                "line_waiting": In(config.engines),
-                # As in `engine_state`, of engine 0.
-                "awaiting_sums": In(1),
-                "in_flight_now": In(16),
-                "in_flight_most": Out(16),  # largest of the run
-                # Pulses of the endpoint, and the reason of the last.
-                "sent": In(1),
-                "resent": In(1),
-                "received": In(1),
-                "dropped": In(1),
-                "drop": In(DropReason),
-                # One for each of `p4sgd.hw.spec.registers.counters`.
-                **dict.fromkeys(self._names, Out(COUNTER_BITS)),
-            }
-        )
+        ports = {
+            "clear": In(1),  # pulse at the start of a run
+            "snapshot_take_strobe": In(1),  # update the outputs
+            "phase": In(Phase),
+            # Bit e: the flag of engine e, as in `engine_state`.
+            "took_line": In(config.engines),
+            "lines_left": In(config.engines),
+            "line_waiting": In(config.engines),
+            # As in `engine_state`, of engine 0.
+            "awaiting_sums": In(1),
+            "in_flight_now": In(16),
+            "in_flight_most": Out(16),  # largest of the run
+            # Pulses of the endpoint, and the reason of the last.
+            "sent": In(1),
+            "resent": In(1),
+            "received": In(1),
+            "dropped": In(1),
+            "drop": In(DropReason),
+            # One for each of `p4sgd.hw.spec.registers.counters`.
+            **dict.fromkeys(self._names, Out(COUNTER_BITS)),
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

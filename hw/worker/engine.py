@@ -105,28 +105,27 @@ class Engine(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                # Memory port 0: its part of every line, and the model.
-                "memory": Out(Axi4Signature(data_bits=config.port_bits)),
-                # The other memory ports. Port i reads part i of every line.
-                "extra_memory": Out(Axi4Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
-                # Rounded dot products (`DotProduct`), an item for each micro-batch.
-                "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
-                # The deltas of the micro-batches, in the same order.
-                "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
-                "settings": In(ENGINE_SETTINGS),  # settings of the run
-                # What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable
-                # from a cycle before `commands.train`.
-                "groups": In(COUNT_BITS),
-                # Byte addresses, multiples of 4096; of the lines, one for each port.
-                "lines_address": In(64).array(config.ports),
-                "model_address": In(64),
-                # Pulses. All but `abort` only while `state.idle`, which falls at most 3 cycles later.
-                "commands": In(COMMANDS),
-                "state": Out(engine_state(config)),  # what the worker sees of the engine
-            }
-        )
+        ports = {
+            # Memory port 0: its part of every line, and the model.
+            "memory": Out(Axi4Signature(data_bits=config.port_bits)),
+            # The other memory ports. Port i reads part i of every line.
+            "extra_memory": Out(Axi4Signature(data_bits=config.port_bits, write=False)).array(config.ports - 1),
+            # Rounded dot products (`DotProduct`), an item for each micro-batch.
+            "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
+            # The deltas of the micro-batches, in the same order.
+            "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
+            "settings": In(ENGINE_SETTINGS),  # settings of the run
+            # What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable
+            # from a cycle before `commands.train`.
+            "groups": In(COUNT_BITS),
+            # Byte addresses, multiples of 4096; of the lines, one for each port.
+            "lines_address": In(64).array(config.ports),
+            "model_address": In(64),
+            # Pulses. All but `abort` only while `state.idle`, which falls at most 3 cycles later.
+            "commands": In(COMMANDS),
+            "state": Out(engine_state(config)),  # what the worker sees of the engine
+        }
+        super().__init__(ports)
 
     def elaborate(self, platform: object) -> Module:
         config = self._config

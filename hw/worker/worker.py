@@ -267,14 +267,9 @@ class Worker(Component):
             ]
 
 
-WORKER = "p4sgd_worker"
-"""Name of the worker's module."""
-
-ENGINE = f"{WORKER}_engine"
-"""Name of an engine's module."""
-
-ANALYSER = f"{WORKER}_ila"
-"""Module of the logic analyser in a worker that has one."""
+WORKER = "p4sgd_worker"  # name of the worker's module
+ENGINE = f"{WORKER}_engine"  # name of an engine's module
+ANALYSER = f"{WORKER}_ila"  # module of the logic analyser in a worker that has one
 
 
 def engine_verilog(config: WorkerConfig) -> str:
