@@ -69,8 +69,7 @@ def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool 
     return stages
 
 
-_ULTRA_DEPTH = 4096
-"""Depth of a URAM288, which is 72 bits wide (UG573). A RAMB36 of that width is 512 deep."""
+_ULTRA_DEPTH = 4096  # depth of a URAM288, which is 72 bits wide (UG573); a RAMB36 of that width is 512 deep
 
 
 def ram_style(depth: int) -> dict[str, str]:

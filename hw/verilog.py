@@ -5,18 +5,19 @@ import gc
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from amaranth.back import rtlil, verilog
-from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Value
+from amaranth.hdl import ClockSignal, Fragment, Instance, Module, ResetSignal, Value, ValueLike
 from amaranth.hdl._ast import SignalDict
 from amaranth.hdl._ir import PortDirection, build_netlist
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["BlackBox", "instances", "modules", "share_modules", "to_verilog"]
-
+__all__ = ["BlackBox", "CoreKind", "DebugCore", "add_debug_core", "instances", "modules", "share_modules", "to_verilog"]
 
 _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
 """A module with its attributes and the empty line after it. Groups: its name, and its text from the ports on."""
@@ -129,3 +130,37 @@ class BlackBox(wiring.Component):
         for path, member, value in self.signature.flatten(self):
             ports[f"{'o' if member.flow is Out else 'i'}_{'__'.join(map(str, path))}"] = value
         return Instance(self._module, a_keep_hierarchy="yes", **ports)
+
+
+class CoreKind(Enum):
+    """Kind of a debug core; the value is the IP's name."""
+
+    ANALYSER = "ila"  # integrated logic analyser (PG172): records its probes around a trigger
+    STATUS = "vio"  # virtual input and output (PG159), here without outputs: shows its probes, and which of them move
+
+
+@dataclass(frozen=True)
+class DebugCore:
+    """A debug core that a design has an instance of."""
+
+    kind: CoreKind
+    module: str  # name of the IP's module
+    widths: tuple[int, ...]  # of the probes, in order
+
+
+def add_debug_core(
+    m: Module, platform: object, kind: CoreKind, module: str, clock: Value, probes: Sequence[ValueLike]
+) -> None:
+    """Add a debug core that samples ``probes`` at ``clock``, if the platform asks for debug cores.
+
+    Such a platform has a list ``debug_cores`` (`p4sgd.hw.kernel.clocking.MarkedSynchronizers`), which gets the core. A
+    core of status has synchronizers, so its probes may have other clocks.
+    """
+    cores: list[DebugCore] | None = getattr(platform, "debug_cores", None)
+    if cores is None:
+        return
+    values = [Value.cast(value) for value in probes]
+    port = "probe" if kind is CoreKind.ANALYSER else "probe_in"
+    ports = {f"i_{port}{number}": value for number, value in enumerate(values)}
+    m.submodules[kind.value] = Instance(module, i_clk=clock, **ports)
+    cores.append(DebugCore(kind, module, tuple(map(len, values))))

@@ -21,9 +21,9 @@ from p4sgd.build.fpga.kernel import (
 from p4sgd.build.generate.artifacts import header_comment, with_header_comment
 from p4sgd.build.generate.boards import Board, Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
-from p4sgd.hw.debug_cores import CoreKind, DebugCore
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
+from p4sgd.hw.verilog import CoreKind, DebugCore
 
 PROCEDURES, GATES, RULES = "package_kernel.tcl", "gates.tcl", "rules.mk"
 """Files with procedures that all packaging scripts use, with those that report on a routed design and judge it, and

@@ -2,21 +2,182 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from p4sgd.hw.aggregator.admission import Admission
-from p4sgd.hw.aggregator.answers import Answers
-from p4sgd.hw.aggregator.slot_manager import SlotManager
+from p4sgd.hw.aggregator.admission import MAC_BITS, OUTCOME, STATE, Admission, SlotOp, admitted, own_item
 from p4sgd.hw.aggregator.slots import SlotTable, SumTable
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
+from p4sgd.hw.bus.stream import RegisteredValidFIFO
+from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
 from p4sgd.hw.primitives import Component, pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
-from p4sgd.hw.spec.packet import DropReason
+from p4sgd.hw.spec.packet import FRAME_BYTES, ROUND_BITS, VERDICT, DropReason, EchoValue, PacketType
 
-__all__ = ["Aggregator"]
+__all__ = ["Aggregator", "Answers", "SlotManager"]
+
+
+class SlotManager(Component):
+    """A sequencer that begins and ends jobs, and reads the state of a slot.
+
+    A job is served once all its slots are fresh. They are reset one by one, in cycles in which no frame comes in, so
+    other jobs are not disturbed.
+    """
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._config = config
+        ports = {
+            # Pulses: begin the job in this place with this round, or end it. `begin` is ignored while another job's
+            # slots are being reset.
+            "begin": In(1),
+            "end": In(1),
+            "place": In(config.job_bits),
+            "first_round": In(ROUND_BITS),
+            # Pulse: read the state of the slot with this address (slot number, with the job's place above it).
+            "look": In(1),
+            "look_address": In(config.job_bits + config.slot_bits),
+            "serving": Out(config.jobs),  # bitmap of the jobs that are served
+            "clearing": Out(1),  # the slots of a job are being reset
+            "own": Out(stream.Signature(own_item(config))),  # operations on slots, for `Admission`
+            "looked": Out(1),  # pulse: the item taken in this cycle is the slot to be read
+        }
+        super().__init__(ports)
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        place = Signal(config.job_bits)
+        slot = Signal(config.slot_bits)
+        last_round = Signal(ROUND_BITS)
+        wants_look = Signal()
+        look_address = Signal.like(self.look_address)
+        taken = self.own.valid & self.own.ready
+        m.d.comb += [
+            self.own.valid.eq(self.clearing | wants_look),
+            self.own.payload.round.eq(last_round),
+            self.looked.eq(taken & wants_look),
+        ]
+        # Reading goes first: it takes one item, a job that begins thousands.
+        with m.If(wants_look):
+            m.d.comb += [self.own.payload.kind.eq(SlotOp.LOOK), self.own.payload.address.eq(look_address)]
+        with m.Else():
+            m.d.comb += [self.own.payload.kind.eq(SlotOp.RESET), self.own.payload.address.eq(Cat(slot, place))]
+        with m.If(self.look):
+            m.d.sync += [wants_look.eq(1), look_address.eq(self.look_address)]
+        with m.Elif(self.looked):
+            m.d.sync += wants_look.eq(0)
+        with m.If(taken & ~wants_look):
+            m.d.sync += slot.eq(slot + 1)
+            with m.If(slot == config.slots - 1):
+                m.d.sync += [self.clearing.eq(0), self.serving.bit_select(place, 1).eq(1)]
+        with m.If(self.begin & ~self.clearing):
+            m.d.sync += [
+                self.clearing.eq(1),
+                place.eq(self.place),
+                slot.eq(0),
+                last_round.eq(self.first_round - 1),
+                self.serving.bit_select(self.place, 1).eq(0),
+            ]
+        with m.If(self.end):
+            m.d.sync += self.serving.bit_select(self.place, 1).eq(0)
+            with m.If(self.clearing & (self.place == place)):
+                m.d.sync += self.clearing.eq(0)
+        return m
+
+
+_DEPTH = 64  # answers that may wait; the queue fills only if ``tx`` is slower than ``rx``
+
+
+class Answers(Component):
+    """A builder and queue of answers. An answer that finds the queue full is lost, which the protocol recovers from."""
+
+    LATENCY = 2
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._config = config
+        ports = {
+            "mac": In(MAC_BITS),  # the aggregator's address
+            # A packet, its outcome, the state of its slot before it, and the slot's sums after it.
+            "admitted": In(admitted(config)),
+            "outcome": In(OUTCOME),
+            "state": In(STATE),
+            "sums": In(VALUES_LAYOUT),
+            # The answer, `LATENCY` cycles later. `ports` is the bitmap of the ports that it leaves through.
+            "tx": Out(stream.Signature(data.StructLayout({"beat": FrameBeat, "ports": config.ports}))),
+            "overrun": Out(1),  # pulse: an answer is lost
+        }
+        super().__init__(ports)
+
+    def elaborate(self, platform: object) -> Module:
+        config = self._config
+        m = Module()
+        about, outcome = self.admitted, self.outcome
+        packet = about.packet
+        failed = {check: about.verdict[bit] for bit, check in enumerate(VERDICT)}
+        has_slot = about.has_job & ~failed[DropReason.SLOT]
+        has_shard = about.has_job & ~failed[DropReason.SHARD]
+        to_all = outcome.to_all & ~about.probe
+
+        echo: Any = Signal(VALUES_LAYOUT)
+        values: Any = Signal(VALUES_LAYOUT)
+        m.d.comb += [
+            echo[EchoValue.NUMBER].eq(packet["values"][0]),
+            echo[EchoValue.VERDICT].eq(about.verdict),
+            echo[EchoValue.PORT].eq(about.port),
+            echo[EchoValue.ACKNOWLEDGED].eq(Mux(has_slot, self.state.acknowledged, 0)),
+            echo[EchoValue.WORKERS].eq(Mux(about.has_job, about.job.workers, 0)),
+            echo[EchoValue.SLOTS].eq(config.slots),
+            echo[EchoValue.MAC_HIGH].eq(Mux(has_shard, about.member.mac >> 32, 0)),
+            echo[EchoValue.MAC_LOW].eq(Mux(has_shard, about.member.mac[:32], 0)),
+        ]
+        with m.If(about.probe):
+            m.d.comb += values.eq(echo)
+        with m.Elif(outcome.full):
+            m.d.comb += values.eq(self.sums)
+        frame = build(
+            m,
+            destination=Mux(to_all, about.job.group_mac, packet.source),
+            source=self.mac,
+            type=Mux(about.probe, PacketType.ECHO, Mux(outcome.full, PacketType.FULL, PacketType.CLEAR)),
+            job=packet.job,
+            slot=packet.slot,
+            round=Mux(about.probe, Mux(has_slot, self.state.round, 0), packet.round),
+            shard=Mux(to_all, 0, packet.shard),
+            workers=packet.workers,
+            bitmap=Mux(about.probe, Mux(has_slot, self.state.aggregated, 0), shard_mask(about.job.workers)),
+            values=values,
+        )
+        layout = data.StructLayout({"frame": 8 * FRAME_BYTES, "ports": config.ports})
+        answer: Any = Signal(layout)
+        m.submodules.queue = queue = RegisteredValidFIFO(layout.size, _DEPTH)
+        waiting: Any = data.View(layout, queue.o.payload)
+        room = Signal(range(_DEPTH + 1), init=_DEPTH)
+        has_room = Signal(init=1)  # shows `room` of a cycle ago, so it keeps one place in reserve
+        asks = about.probe | outcome.full | outcome.clear
+        enters = asks & has_room
+        m.d.comb += [
+            answer.frame.eq(frame),
+            answer.ports.eq(Mux(to_all, about.job.ports, Const(1) << about.port)),
+            queue.i.payload.eq(answer),
+            queue.i.valid.eq(enters),
+            queue.o.ready.eq(~self.tx.valid | self.tx.ready),
+            self.overrun.eq(asks & ~has_room),
+        ]
+        m.d.sync += [
+            room.eq(room - enters + (queue.o.valid & queue.o.ready)),
+            has_room.eq(room > 1),
+        ]
+        with m.If(queue.o.ready):
+            m.d.sync += [
+                self.tx.valid.eq(queue.o.valid),
+                self.tx.payload.beat.data.eq(waiting.frame),
+                self.tx.payload.beat.keep.eq((1 << FRAME_BYTES) - 1),
+                self.tx.payload.beat.last.eq(1),
+                self.tx.payload.ports.eq(waiting.ports),
+            ]
+        return m
 
 
 class Aggregator(Component):

@@ -30,11 +30,7 @@ BOUNDARY = 4096  # a burst must not cross a multiple of this many bytes (IHI 002
 MAX_BEATS = 256  # maximum number of beats of a burst
 BURST_INCR = 0b01  # burst type: consecutive addresses
 MEMORY_ADDRESS_BITS = 64  # width of byte addresses
-
-ADDRESS_CARRY_BITS = 48
-"""Low address bits that masters count in. The others stay those of the base, so a buffer must not cross a multiple of
-2^48 bytes."""
-
+ADDRESS_CARRY_BITS = 48  # low address bits that masters count in, so a buffer must not cross a multiple of 2^48
 RESPONSE_OKAY = 0b00  # response of a successful transfer; others are errors
 
 

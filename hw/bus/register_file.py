@@ -46,9 +46,7 @@ class EventCounters(Component):
         return m
 
 
-_BLOCK_BITS = 4
-"""log2 of the registers of a block. A read selects a word within each block, then a block: one wide multiplexer would
-be a long path."""
+_BLOCK_BITS = 4  # log2 of the registers of a block: a read selects a word within each block, then a block
 
 
 def member_name(register: Register, field: Field) -> str:

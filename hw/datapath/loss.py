@@ -39,11 +39,8 @@ _EQUAL = range(MARGIN.width - 1, _TOTAL - 1, _LUT_INPUTS - 1)
 """The sum fits `MARGIN` if all bits from the sign bit of that format up are equal. They are compared in groups that
 start at these bits and overlap by one, each as wide as a LUT has inputs."""
 
-_ROUND_FACTOR = IMPORTANCE.fraction - FACTOR.fraction
-"""Fraction bits of a weight that rounding drops from its product with the mantissa."""
-
-_ROUND_DELTA = RESIDUAL.fraction + FACTOR.fraction - DELTA.fraction
-"""Fraction bits of the product of residual and factor that rounding drops."""
+_ROUND_FACTOR = IMPORTANCE.fraction - FACTOR.fraction  # fraction bits that rounding drops from weight · mantissa
+_ROUND_DELTA = RESIDUAL.fraction + FACTOR.fraction - DELTA.fraction  # the same of g · factor
 
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 

@@ -37,11 +37,8 @@ class ReadPort(wiring.Signature):
         super().__init__(ports)
 
 
-_LOW = 17
-"""Bits of a weight that the first of two DSP48E2 multiplies. The cascade to the second shifts by 17 (UG579)."""
-
-_RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)
-"""Format of the factor 1 − shrink that a weight is multiplied by, up to 1."""
+_LOW = 17  # bits of a weight that the first of two DSP48E2 multiplies: the cascade to the second shifts by 17 (UG579)
+_RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)  # format of 1 − shrink, up to 1
 
 
 class Update(Component):

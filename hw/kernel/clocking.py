@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSign
 from amaranth.lib.wiring import In
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature
-from p4sgd.hw.debug_cores import DebugCore
+from p4sgd.hw.verilog import DebugCore
 
 __all__ = ["KEEP", "MARK", "PORTS", "MarkedSynchronizers", "connect_control", "kernel_clock"]
 
@@ -45,8 +45,7 @@ def connect_control(m: Module, control: Any, registers: Any) -> None:
         m.d.comb += [there.payload.eq(here.payload), there.valid.eq(here.valid), here.ready.eq(there.ready)]
 
 
-MARK = {"ASYNC_REG": "TRUE"}
-"""Attribute of a synchronizer's registers. Vivado places them next to each other and does not optimise them (UG901)."""
+MARK = {"ASYNC_REG": "TRUE"}  # of synchronizers: Vivado places these together and keeps them as they are (UG901)
 
 
 KEEP = {"keep": "true"}

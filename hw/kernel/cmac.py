@@ -11,32 +11,20 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile, member_name
 from p4sgd.hw.bus.stream import ValidSignature
-from p4sgd.hw.debug_cores import CoreKind, add_debug_core
 from p4sgd.hw.kernel.clocking import connect_control, kernel_clock
 from p4sgd.hw.kernel.frames import FrameBuffer
 from p4sgd.hw.spec.cmac import COUNTERS, FEC_LANES, LANES, PCS_LANES, STATUS, cmac_map, identity
+from p4sgd.hw.verilog import CoreKind, add_debug_core
 
 __all__ = ["CmacAdapter", "CmacKernel", "MacPorts", "MacSignature"]
 
 
-_RESET_CYCLES = 256
-"""Shortest reset of the MAC or its receivers in cycles of the kernel's clock. It must be many cycles of the slowest
-clock that samples it, the free-running one: 100 MHz on a U280."""
-
-_START_CYCLES = 64
-"""Cycles of the MAC's clock for which its domain stays in reset. They are many cycles of the kernel's clock, too."""
-
-_STEADY_CYCLES = 256
-"""Cycles of the MAC's clock for which a link must be without a fault before frames are sent. A fault may be signalled
-up to 128 columns late (IEEE 802.3 81.3.4)."""
-
+_RESET_CYCLES = 256  # least reset of the MAC in the kernel's cycles: many of its slowest clock, of 100 MHz on a U280
+_START_CYCLES = 64  # cycles of the MAC's clock for which its domain stays in reset: many of the kernel's, too
+_STEADY_CYCLES = 256  # cycles without a fault before frames are sent: one may come 128 columns late (IEEE 802.3 81.3.4)
 _CROSSING_DEPTH = 16  # depth in beats of a FIFO between two clocks: more than come while its pointers cross
-
-_SENT_DEPTH = 64
-"""Buffer in beats for frames to be sent: 4 KiB. The longest frame of this protocol takes 2 beats."""
-
-_RECEIVED_DEPTH = 512
-"""Buffer in beats for received frames: 32 KiB, which come in 2.6 us, or three jumbo frames of other protocols."""
+_SENT_DEPTH = 64  # beats of frames to be sent: 4 KiB, of which the longest frame of this protocol takes 2 beats
+_RECEIVED_DEPTH = 512  # beats of received frames: 32 KiB, 2.6 us or three jumbo frames of other protocols
 
 
 class MacSignature(wiring.Signature):
@@ -274,9 +262,7 @@ class CmacAdapter(MacPorts):
             m.d.comb += registers.wide(name.lower()).eq(shown)
 
 
-_LOOPBACK_BITS = 3
-"""Bits of a transceiver's loopback setting. 0b010 is near-end PMA loopback (UG578)."""
-
+_LOOPBACK_BITS = 3  # of a transceiver's loopback setting; 0b010 is near-end PMA loopback (UG578)
 _BAD_FCS_BITS = 3  # width of the number of frames with a wrong check sequence that the MAC finds in a cycle
 
 _STATUS = ("aligned", "local_fault", "remote_fault", "hi_ber", "block_lock")

@@ -13,8 +13,7 @@ from p4sgd.hw.kernel.frames import FrameBuffer
 __all__ = ["EmulatedCmacKernel", "StreamMac"]
 
 
-_SENT_DEPTH = 64
-"""Buffer in beats for frames to be sent, as that of the `CmacAdapter`: 4 KiB, so it has room for all that pass that."""
+_SENT_DEPTH = 64  # beats for frames to be sent, as many as a `CmacAdapter` has
 
 
 class StreamMac(wiring.Component):

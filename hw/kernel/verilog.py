@@ -10,7 +10,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
-from p4sgd.hw.debug_cores import DebugCore
 from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel
 from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
@@ -18,7 +17,7 @@ from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.verilog import BlackBox, instances, modules, to_verilog
+from p4sgd.hw.verilog import BlackBox, DebugCore, instances, modules, to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import ENGINE
 
@@ -138,9 +137,7 @@ SELFTEST_KERNEL = "p4sgd_selftest_kernel"
 CMAC_KERNEL = "p4sgd_cmac_kernel"
 EMULATED_CMAC_KERNEL = "p4sgd_emulated_cmac_kernel"  # top modules of the kernels
 CMAC_IP = "p4sgd_cmac_usplus"  # module of the vendor's MAC in the MAC's kernel
-
-ID_BITS = 1
-"""Width of the IDs of memory ports. All IDs are 0."""
+ID_BITS = 1  # of memory ports; all IDs are 0
 
 _PLACED = re.compile(r"\\\S+\.(gmem\d+_slice\d+|test\d+)")
 """Name of the module of a register slice to memory, or of a `PortTest` of a `SelfTestKernel`."""

@@ -43,8 +43,7 @@ def lookahead(
 
 
 TIME_BITS = 32
-_FIRST_TIME = (1 << TIME_BITS) - 2000
-"""Time after reset: shortly before the counter wraps, so that every simulation covers what a board meets every 17 s."""
+_FIRST_TIME = (1 << TIME_BITS) - 2000  # after reset: just before the wrap, so that every simulation covers it
 
 RESENDS_BITS = 8
 DOUBLINGS_BITS = 4

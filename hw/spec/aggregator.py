@@ -187,15 +187,13 @@ def after_reset(config: AggregatorConfig, build_id: int = 0) -> Iterator[Registe
     return aggregator_map(config).after_reset(identity(config, build_id))
 
 
-GENERATION_BITS = 16
-"""Bits of a job's generation on a P4 switch, which tells its slots from those that earlier jobs have left."""
+GENERATION_BITS = 16  # of a job on a P4 switch, which tells its slots from those that earlier jobs have left
 
 
 FLOOD_GROUP = 2 * MAX_JOBS  # multicast group of a P4 switch that frames of other protocols are flooded to
 
 
-NODE_RID = 1
-"""Replication ID of the nodes of all multicast groups on Tofino: frames with it do not go back to their own port."""
+NODE_RID = 1  # replication ID of all nodes on Tofino: frames with it do not go back to their own port
 
 
 def group_of(place: int) -> int:

@@ -8,18 +8,12 @@ from dataclasses import dataclass
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 
-CLOCK_NS = 4
-"""Clock period in ns: 250 MHz, the target of all boards. Cycles in registers are of this clock, on every device."""
+CLOCK_NS = 4  # clock period: 250 MHz, the target of all boards, and the unit of cycles on every device
 
 
 BANKS = 8  # samples of a micro-batch, one bank each; fixed by the packet, which carries eight integers
-
-_MAX_FEATURES = 1 << 24
-"""Most features of a worker: their dot product of 8-bit features and 32-bit weights fits the host's 64-bit integers."""
-
-_MAX_SPARSE_FEATURES = 1 << 26
-"""The same for a sparse worker, of which a sample has at most 2^24 that are not 0 (`p4sgd.sim.sparse.entries`)."""
-
+_MAX_FEATURES = 1 << 24  # of a worker: their dot product of 8-bit features and 32-bit weights fits 64-bit integers
+_MAX_SPARSE_FEATURES = 1 << 26  # of a sparse worker, of which a sample has at most 2^24 that are not 0
 _SPARSE_MEMORIES = 4  # memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)
 
 

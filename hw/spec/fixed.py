@@ -12,10 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-"""Integers of the formats below. They hold all sums of the design, up to the exact dot product of a worker's features,
-of which `WorkerConfig` allows 2^24 that are not 0."""
-
+IntArray = npt.NDArray[np.int64]  # integers of the formats below, which hold all sums of the design
 WeightArray = npt.NDArray[np.int32]  # integers of `WEIGHT`, which 32 bits hold: a model may have many millions
 ByteArray = npt.NDArray[np.uint8]  # bytes of memory, and features of up to `MAX_PRECISION` bits
 
@@ -98,27 +95,14 @@ class Fixed:
 MAX_PRECISION = 8  # maximum number of planes, that is of bits, of a feature
 WEIGHT = Fixed(32, 23)  # a weight, ±256 in steps of 1.2e-7; updates saturate and set a sticky flag
 ACTIVATION = Fixed(32, 16)  # a partial or whole activation z as it travels in a packet
-
-ROUND_1_SHIFT = WEIGHT.fraction - ACTIVATION.fraction
-"""Fraction bits that Round 1 drops whatever the features are: 7. Those of the features, 0 to 8, go too."""
-
+ROUND_1_SHIFT = WEIGHT.fraction - ACTIVATION.fraction  # fraction bits that Round 1 drops besides a feature's: 7
 LABEL = Fixed(32, 16)  # a label as the memory image holds it; aligned with `ACTIVATION`
-
-MARGIN = Fixed(27, 16)
-"""Argument of the loss table, s·z − o, saturated to ±1024: the wide port of a DSP48E2 multiplier (UG579)."""
-
+MARGIN = Fixed(27, 16)  # argument of the loss table, s·z − o, saturated to ±1024: the wide port of a DSP48E2 (UG579)
 SLOPE = Fixed(18, 10)  # slope of a table segment: the narrow port of a DSP48E2 multiplier (UG579)
 INTERCEPT = Fixed(32, 16)  # value of a table segment's line at argument zero
 RESIDUAL = Fixed(24, 16)  # residual g = s·ψ(s·z − o) − c after Round 2, saturated to ±128
 RATE_MANTISSA = Fixed(8, 0, signed=False)  # mantissa of η = (learning rate / mini-batch size) = mantissa · 2^-exponent
-
-IMPORTANCE = Fixed(17, 16, signed=False)
-"""Weight of a sample, at most 1: its part of the largest weight of the run's samples."""
-
-FACTOR = Fixed(17, 9, signed=False)
-"""Factor of a residual, importance · mantissa: the narrow port of a DSP48E2 multiplier, which is signed."""
-
-DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)
-"""δ = g · factor, exact for samples of importance 1; the exponent of η is applied in Round 3."""
-
+IMPORTANCE = Fixed(17, 16, signed=False)  # weight of a sample, at most 1: its part of the largest of the run
+FACTOR = Fixed(17, 9, signed=False)  # importance · mantissa: the narrow port of a DSP48E2, which is signed
+DELTA = Fixed(RESIDUAL.width + RATE_MANTISSA.width, RESIDUAL.fraction)  # δ = g · factor, exact for importance 1
 SHRINK = Fixed(18, 24, signed=False)  # L2 factor κ = learning rate · λ of a mini-batch, below 2^-6, in steps of 6e-8

@@ -40,10 +40,7 @@ _T = TypeVar("_T", bound=np.generic)
 
 BANK_BITS = 3  # bits of the key of a sparse worker's entry below its feature: the bank
 LABEL_BYTES = 4 * BANKS  # bytes of the labels of one micro-batch
-
-DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}
-"""Bits of each field of a descriptor, from the lowest on; reserved ones are 0."""
-
+DESCRIPTOR_FIELDS = {"chunk": 16, "first": 3, "later": 7, "reserved": 5, "last": 1}  # bits, lowest first
 DESCRIPTOR_SHIFTS = {"chunk": 0, "first": 16, "later": 19, "reserved": 26, "last": 31}  # lowest bit of each field
 
 DESCRIPTOR_BITS = 32
@@ -305,8 +302,7 @@ def unpack_labels(content: npt.NDArray[np.uint8], *, weighted: bool) -> tuple[In
     return parts[:, 0].reshape(-1), parts[:, 1:].reshape(-1)
 
 
-_KEY, _MICRO_BATCH = 8, 40
-"""Places of a key and of a micro-batch in a word of `entry_words`, whose lowest byte is the value."""
+_KEY, _MICRO_BATCH = 8, 40  # lowest bits of a key and a micro-batch in a word of `entry_words`; below is the value
 
 
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

@@ -61,9 +61,7 @@ If the job is unknown, nothing else is checked; if the shard is wrong, its sourc
 """
 
 
-FRAME_BYTES = 64
-"""Bytes of every frame of version 1, and of the shortest of version 2, without the frame check sequence."""
-
+FRAME_BYTES = 64  # every frame of version 1, the shortest of version 2; without the frame check sequence
 ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1 (IEEE 802-2014, table 4)
 VERSION = 1  # version of the packet format that all speak, hardware included
 KEYED_VERSION = 2  # version of packets with the key of the job and several micro-batches, for programs

@@ -28,8 +28,7 @@ MAGIC = int.from_bytes(b"P4SG", "big")  # first word of the identification block
 ABI_VERSION = 7  # raised whenever the meaning of a register changes
 
 
-SPARSE_PORTS = 128
-"""Added to GEOMETRY.ports of a sparse worker. It has no field of its own, so that the Verilog of others stays."""
+SPARSE_PORTS = 128  # added to GEOMETRY.ports of a sparse worker: a field of its own would change the Verilog of others
 
 
 class ModelSource(Enum):

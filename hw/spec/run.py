@@ -39,10 +39,7 @@ UNITS = (8, 16, 32, 64)
 the features of a unit are with one engine. Because Round 1 rounds units, the weights do not depend on which worker has
 which units."""
 
-MAX_UNIT = UNITS[-1]
-"""Most features of a unit: one chunk of the widest worker, which has 64 lanes. On a worker of fewer lanes such a unit
-is several chunks."""
-
+MAX_UNIT = UNITS[-1]  # a chunk of the widest worker, of 64 lanes; several chunks of others
 UNIT_CHUNKS_BITS = 2  # bits of log2 of a unit's chunks: a unit of 64 features has 8 chunks of 8 lanes
 _FEWEST_UNITS = 32  # units that `choose_unit` leaves at least, so that as many workers, or engines, get one each
 
@@ -204,9 +201,7 @@ class RunSettings:
 
 VALUE_FRACTION = MARGIN.fraction + SLOPE.fraction  # fraction bits of a table value before Round 2
 MAX_SHIFT = 31  # largest `LossTable.shift`
-
-TABLE_SEGMENTS = 256
-"""Segments of the loss table that training uses, on every worker: weights must not depend on the configuration."""
+TABLE_SEGMENTS = 256  # of the loss table in training, on every worker: weights must not depend on the configuration
 
 
 @dataclass(frozen=True)

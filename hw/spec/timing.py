@@ -14,9 +14,7 @@ come back. Micro-batches of fewer than `UPDATE_SPACING` lines follow each other 
 
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 
-BOARDS_NETWORK = 592 // CLOCK_NS
-"""Cycles from PARTIAL to FULL between boards: the longest time of hw/net/README.md ("How long it takes")."""
-
+BOARDS_NETWORK = 592 // CLOCK_NS  # cycles from PARTIAL to FULL between boards (hw/net/README.md, "How long it takes")
 READER_LATENCY = 2  # cycles from the last beat at a memory port to its line, which come before `forward_cycles`
 
 UPDATE_SPACING = 11

@@ -19,25 +19,16 @@ from ipaddress import IPv4Address, IPv6Address
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, MOST_BYTES, frame_bytes, most_micro_batches
 
 ETHERNET_BYTES = 14  # bytes of a frame up to and including the EtherType
-
-HEADER_BYTES = ETHERNET_BYTES + 20 + 8
-"""Bytes of a frame in UDP before the datagram's payload: the headers of Ethernet, IPv4 and UDP."""
-
+HEADER_BYTES = ETHERNET_BYTES + 20 + 8  # the headers of Ethernet, IPv4 and UDP before a datagram's payload
 LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES  # most bytes of a datagram's payload
 
 PACKET_BYTES = {FRAME_BYTES, *map(frame_bytes, range(1, most_micro_batches(ETHERNET_BYTES + LONGEST_PAYLOAD) + 1))}
 """Bytes of the frames of packets of either version that a datagram has room for."""
 
 PORT = 0xC8B5  # default UDP port, 51381: a dynamic port, free for any use (RFC 6335, section 6)
-
-PROGRAM_PORTS = range(0xC800, 0xC900)
-"""Other UDP ports that programs may have, 51200 to 51455: several may share an IPv4 address."""
-
-HOST_PREFIX, PROGRAM_PREFIX, GROUP_PREFIX = 0x0200, 0x0600, 0x0300
-"""Bits 47..32 of the numbers of single hosts, programs and groups."""
-
-FIRST_GROUP = 224 << 24
-"""The first multicast address (RFC 1112, section 4). No address from here on is that of a single host."""
+PROGRAM_PORTS = range(0xC800, 0xC900)  # 51200 to 51455, of programs that share an IPv4 address
+HOST_PREFIX, PROGRAM_PREFIX, GROUP_PREFIX = 0x0200, 0x0600, 0x0300  # bits 47..32
+FIRST_GROUP = 224 << 24  # multicast (RFC 1112, section 4); no host's address is from here on
 
 
 def is_unicast(address: IPv4Address | IPv6Address) -> bool:

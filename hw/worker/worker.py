@@ -13,18 +13,15 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.datapath.strided_reader import StridedReader
-from p4sgd.hw.debug_cores import CoreKind, add_debug_core
-from p4sgd.hw.net.endpoint import Endpoint
-from p4sgd.hw.net.prober import Prober
+from p4sgd.hw.net.endpoint import Endpoint, Prober
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.registers import identity, worker_map
 from p4sgd.hw.spec.run import ENGINE_EVENTS, EVENTS
-from p4sgd.hw.verilog import BlackBox, to_verilog
-from p4sgd.hw.worker.counters import Counters
+from p4sgd.hw.verilog import BlackBox, CoreKind, add_debug_core, to_verilog
 from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine
-from p4sgd.hw.worker.sequencer import RunSizes, Sequencer
+from p4sgd.hw.worker.sequencer import Counters, RunSizes, Sequencer
 
 __all__ = [
     "ANALYSER",

@@ -16,11 +16,10 @@ from support.packets import packet_on
 from support.proof import Proof, check, finds, free, holds, mutant, needs_solver, prove, reach
 from support.word import OneWord
 
-from p4sgd.hw.aggregator import aggregator, answers
+from p4sgd.hw.aggregator import aggregator
 from p4sgd.hw.aggregator import slots as slot_table
 from p4sgd.hw.aggregator.admission import OUTCOME, Admission, SlotOp, admitted, own_item
-from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.aggregator.answers import Answers
+from p4sgd.hw.aggregator.aggregator import Aggregator, Answers
 from p4sgd.hw.aggregator.slots import ReadModifyWrite, SlotTable, SumTable
 from p4sgd.hw.bus.register_file import RegisterFile, member_name
 from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
@@ -306,7 +305,7 @@ DEPTH = 4
 
 @pytest.fixture(autouse=True)
 def short_queue(monkeypatch):
-    monkeypatch.setattr(answers, "_DEPTH", DEPTH)
+    monkeypatch.setattr(aggregator, "_DEPTH", DEPTH)
 
 
 class Answered(Proof):

@@ -35,7 +35,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "datapath.backward.Gradient": {"spacing": Model.UPDATE_SPACING},
     "datapath.model.Update": {"lanes": _CONFIG.lanes},
     "datapath.strided_reader.StridedReader": {"data_bits": _CONFIG.line_bits},
-    "datapath.units.UnitAccumulator": {"in_width": 44, "out_width": _CONFIG.dot_bits, "whole_units": False},
+    "datapath.forward.UnitAccumulator": {"in_width": 44, "out_width": _CONFIG.dot_bits, "whole_units": False},
     "kernel.cmac.CmacKernel": {"mac": "p4sgd_cmac_usplus"},
     "kernel.frames.FrameBuffer": {"depth": 64, "waits": True},
     "kernel.frames.FrameMerge": {"ports": 3, "port_bits": 2},

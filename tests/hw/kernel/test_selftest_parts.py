@@ -12,8 +12,7 @@ from support.bench import parameters, run_bench, run_sizes, start
 from support.signals import Cycles, cycles_until, drive, pulse
 from support.streams import StreamSink, StreamSource, unpack
 
-from p4sgd.hw.kernel.loopback import CageTest
-from p4sgd.hw.kernel.selftest import PORT_SETTINGS, PortTest
+from p4sgd.hw.kernel.selftest import PORT_SETTINGS, CageTest, PortTest
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.selftest import Sizes, cage_registers, pattern, port_results, read_result
 

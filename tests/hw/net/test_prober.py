@@ -9,7 +9,7 @@ from support.bench import run_bench, start
 from support.signals import drive, pulse
 from support.streams import StreamSink, StreamSource, unpack
 
-from p4sgd.hw.net.prober import Prober
+from p4sgd.hw.net.endpoint import Prober
 from p4sgd.hw.net.reception import ECHO
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import EchoValue

@@ -13,8 +13,7 @@ from support.streams import pack
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.registers import counters
-from p4sgd.hw.worker.counters import Counters
-from p4sgd.hw.worker.sequencer import Phase
+from p4sgd.hw.worker.sequencer import Counters, Phase
 
 PACKETS = ("sent", "resent", "received", "dropped")
 VECTORS = ("took_line", "lines_left", "line_waiting")

@@ -9,7 +9,7 @@ from support.bench import run_bench, start
 from support.signals import drive
 
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.worker.scoreboard import Scoreboard
+from p4sgd.hw.worker.engine import Scoreboard
 
 PULSES = ("start", "reload", "spend", "read_all", "earn", "earned_last")
 
