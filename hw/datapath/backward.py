@@ -22,7 +22,7 @@ GRADIENT_BITS = DELTA.width + (BANKS - 1).bit_length() + MAX_PRECISION
 
 
 class GradientPort(wiring.Signature):
-    """Exact gradients of one chunk of one micro-batch, seen from their source. No back-pressure."""
+    """Exact gradients of a chunk of a micro-batch, seen from their source. No back-pressure."""
 
     def __init__(self, config: WorkerConfig) -> None:
         ports = {
@@ -48,14 +48,10 @@ class Gradient(Component):
                                  ▼
                               gradients
 
-    Throughput is one line a cycle, without a gap between micro-batches. The exception: gradients of the same chunk are
-    at least ``spacing`` cycles apart, because the model cannot take them sooner. The first line is taken
-    `BEGIN_LATENCY` cycles after the deltas came; gradients come `LATENCY` cycles after the last line of their chunk.
-
-    In the last micro-batch of a mini-batch there is a gradient for every chunk, because the update makes all weights
-    final: it is 0 for those that are not listed, each of which takes a cycle.
-
-    ``spacing`` is the minimum number of cycles between gradients of the same chunk, at least 3.
+    Throughput is a line a cycle, but gradients of the same chunk are at least ``spacing`` cycles apart, 3 or more,
+    because the model cannot take them sooner. The first line is taken `BEGIN_LATENCY` cycles after the deltas came;
+    gradients come `LATENCY` cycles after the last line of their chunk. In the last micro-batch of a mini-batch, whose
+    update makes all weights final, chunks that are not listed have gradients of 0, each of which takes a cycle.
     """
 
     BEGIN_LATENCY = 2
@@ -67,9 +63,8 @@ class Gradient(Component):
         ports = {
             # Kept lines and their places, in the order of the forward pass.
             "lines": In(stream.Signature(kept_layout(config))),
-            # One `DELTA` for each sample of a micro-batch. None is the minimum of the format, whose negative does
-            # not fit it; the product of a residual and the unsigned mantissa of the learning rate never is. At most
-            # `WorkerConfig.in_flight` micro-batches may wait for their lines.
+            # One `DELTA` for each sample of a micro-batch, whose negative fits, too: a residual times an unsigned
+            # mantissa is no minimum. At most `WorkerConfig.in_flight` micro-batches may wait for their lines.
             "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
             # Settings of the run, stable. `micro_batches` is the number in a mini-batch.
             "signed": In(1),
@@ -140,9 +135,8 @@ class Gradient(Component):
         ]
 
         # Gradients of the same chunk are kept apart. Chunks come in ascending order, so those that complete from now on
-        # have at least the number `completed`, until the next micro-batch begins. What it was `spacing` cycles ago
-        # bounds all that have completed since: no more than one micro-batch can have ended, as each ends with the last
-        # chunk.
+        # have at least the number `completed` until the next micro-batch. What it was `spacing` cycles ago bounds all
+        # that have completed since, as no more than one micro-batch can have ended.
         completed: Any = Signal(data.StructLayout({"chunk": config.chunk_bits, "odd": 1}))
         odd = Signal(reset_less=True)  # the number of the line's micro-batch
         chunk = Mux(passes, completed.chunk, place.chunk)
@@ -163,9 +157,8 @@ class Gradient(Component):
         )
         m.d.sync += may_complete.eq(Mux(load, arrives_apart, stays_apart))
 
-        # The line and its deltas get a register each, because of their fan-out: a bit of the line drives as many gates
-        # as a delta has bits, a delta drives a gate on every lane. The sign plane is negated here, once for all lanes,
-        # so that Horner's rule takes a single adder on each lane.
+        # A register each, because of their fan-out. The sign plane is negated once for all lanes, so that Horner's rule
+        # takes a single adder on each.
         line = Signal(config.line_bits, reset_less=True)
         held: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         negative = Signal()

@@ -30,12 +30,9 @@ class UnitAccumulator(Component):
               ▲          │
               └─ clear ◀─┘ before a unit is added
 
-    The sum is too wide for one carry chain, so it is kept in two halves. The carry out of the low half is a register
-    and enters the high half a cycle later.
-
-    ``in_width`` is the signed width of a chunk's dot product, ``out_width`` that of the sum, which has 7 fraction bits
-    fewer; the sum of all units from one ``first`` to the next must fit. With ``whole_units`` every chunk is a unit, and
-    the 7 bits that are always cleared are left out of the sum.
+    The sum is too wide for one carry chain: the carry out of its low half enters the high half a cycle later. A chunk's
+    dot product has ``in_width`` bits, the sum ``out_width``, and 7 fraction bits fewer. With ``whole_units`` every
+    chunk is a unit, and the sum lacks the 7 bits that are always cleared.
     """
 
     LATENCY = 2
@@ -113,11 +110,8 @@ class DotProduct(Component):
                            UnitAccumulator ──▶ dots
 
     A line that was taken is never held up: a micro-batch gets its permit only if there is room for its result.
-    Throughput is one line a cycle, also from chunk to chunk and from micro-batch to micro-batch. `latency` cycles after
-    the last line of a micro-batch its ``dots`` are valid.
-
-    In the first micro-batch of a mini-batch a chunk that is not listed takes a cycle, in which it is passed over, as it
-    needs a permit like others. A directory takes two, in the second of which no line is taken.
+    Throughput is a line a cycle; `latency` cycles after the last of a micro-batch its ``dots`` are valid. A chunk that
+    is not listed takes a cycle in the first micro-batch of a mini-batch, a directory two.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -130,12 +124,11 @@ class DotProduct(Component):
             # Every line that is taken but directories, in the cycle in which it is taken, with its place.
             "kept": Out(stream.Signature(kept_layout(config))),
             "weights": Out(ReadPort(config)),  # access to the model
-            # For each sample of a micro-batch the sum over the engine's units, with 16 + precision − signed
-            # fraction bits, of which the last precision − signed are 0.
+            # For each sample the sum over the engine's units, with 16 + precision − signed fraction bits, the last of
+            # 0.
             "dots": Out(ValidSignature(data.ArrayLayout(signed(config.dot_bits), BANKS))),
-            # Settings of the run, stable: `chunks` are those of a micro-batch, `unit_chunks` is log2 of the chunks
-            # of a unit, which hold at most 64 features; `micro_batches` are those of a mini-batch; `directory` is
-            # whether the image has directories.
+            # Settings of the run, stable: chunks of a micro-batch, log2 of those of a unit, micro-batches of a
+            # mini-batch.
             "precision": In(4),
             "signed": In(1),
             "chunks": In(17),
@@ -143,21 +136,17 @@ class DotProduct(Component):
             "micro_batches": In(16),
             "directory": In(1),
             "start": In(1),  # pulse before a run, while idle
-            # The next micro-batch may begin. Tested for the first plane of its first chunk, and not withdrawn
-            # before that plane has been taken.
+            # The next micro-batch may begin. Tested for its first line, and not withdrawn before that has been taken.
             "permit_micro_batch": In(1),
-            # The weights of the next chunk may be read. Tested likewise, for the first line of every chunk, and to
-            # pass one over.
+            # The weights of the next chunk may be read. Tested likewise, for its first line, and to pass it over.
             "permit_chunk": In(1),
             # A line is being taken; a directory is.
             "took": Out(1),
             "took_directory": Out(1),
-            # The next line must wait: behind a directory until its place is known, or for chunks that are passed
-            # over; one is being passed over.
+            # The next line must wait, behind a directory or for chunks that are passed over; one is passed over.
             "passes": Out(1),
             "passed_over": Out(1),
-            # Place of that line, or of the next if none is being taken, and whether its micro-batch is the first
-            # or the last of its mini-batch.
+            # Place of that line or the next, and whether its micro-batch is the first or last of its mini-batch.
             "place": Out(place_layout(config)),
             "first_micro_batch": Out(1),
             "last_micro_batch": Out(1),
@@ -229,7 +218,7 @@ class DotProduct(Component):
         done = valid & now.last_plane & now.last_chunk
         m.d.comb += self.dots.valid.eq(pipeline(m, done, 1 + UnitAccumulator.LATENCY, "done")[-1])
 
-        # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each plane after that of the first line.
+        # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each later plane.
         negative = Signal(reset_less=True)
         half = Signal(ROUND_1_SHIFT + MAX_PRECISION, reset_less=True)
         begins = Mux(before.first_of_unit, 1 << (ROUND_1_SHIFT - 1), 0) << before.plane
@@ -246,8 +235,8 @@ class DotProduct(Component):
                 gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True, attrs=GATE)
                 m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
                 m.d.comb += tree.i[lane].eq(gated)
-            # Horner's rule with a single adder: for the first line, 2·h is replaced by half a step or 0. A plane is
-            # subtracted as its complement with a carry in. Doubling twice takes the last input of the adder's LUTs.
+            # Horner's rule with a single adder: for the first line, 2·h is replaced by half a step or 0; a plane is
+            # subtracted as its complement with a carry in.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
             doubled = Signal.like(horner, name=f"doubled_{bank}")
             addend = Signal.like(horner, name=f"addend_{bank}")

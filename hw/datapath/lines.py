@@ -50,11 +50,9 @@ class LinePosition(Component):
                                    ├──▶ next descriptor ──▶ place of the next line
         chunks, precision ─────────┘
 
-    An image without directories has all planes of all chunks, as if one descriptor after the other said so. A directory
-    is the next line if all lines that the one before lists were taken; the line behind it is known 2 cycles later.
-
-    All outputs but ``takes_directory`` are registers that are computed while the previous line is there, so logic that
-    uses them does not wait for a comparison.
+    An image without directories has all planes of all chunks, as if descriptors said so. A directory is the next line
+    if all lines that the one before lists were taken; the line behind it is known 2 cycles later. All outputs but
+    ``takes_directory`` are registers, computed while the previous line is there.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -63,8 +61,8 @@ class LinePosition(Component):
             # Pulse before a run. Without directories the place of its first line is there 2 cycles later.
             "start": In(1),
             "step": In(1),  # the line is taken
-            # Planes of a chunk, chunks of a micro-batch, log2 of the chunks of a unit, micro-batches of a
-            # mini-batch, and whether the image has directories; stable from two cycles before `start`.
+            # Planes of a chunk, chunks of a micro-batch, log2 of those of a unit, micro-batches of a mini-batch, and
+            # whether the image has directories; stable from two cycles before `start`.
             "precision": In(4),
             "chunks": In(17),
             "unit_chunks": In(UNIT_CHUNKS_BITS),
@@ -78,8 +76,7 @@ class LinePosition(Component):
             "place": Out(place_layout(config)),  # place of the line
             "plane": Out(3),  # if it is the first of its chunk: number of its plane
             "begins_unit": Out(1),  # its chunk is the first of its unit that is listed
-            # Chunks that are not listed are before this one, as `AbsentChunks` counts them; a pulse passes over
-            # one.
+            # Chunks that are not listed are before this one (`AbsentChunks`); a pulse passes over one.
             "absent": Out(1),
             "pass_over": In(1),
             # The micro-batch is the first or last of its mini-batch.
@@ -200,10 +197,9 @@ class LinePosition(Component):
 
 
 def count_micro_batches(m: Module, micro_batches: Signal, start: Signal, ends: Value, last: Signal) -> None:
-    """Have the register ``last`` flag the last micro-batch of each mini-batch.
+    """Have ``last`` flag the last micro-batch of each mini-batch.
 
-    ``micro_batches`` is the number in a mini-batch, stable from two cycles before ``start``, which is a pulse before a
-    run; in a cycle with ``ends`` a micro-batch ends.
+    ``micro_batches`` is the number in one, stable from two cycles before ``start``; in a cycle with ``ends`` one ends.
     """
     left = Signal.like(micro_batches, reset_less=True)  # after this one
     all_left = Signal.like(micro_batches, reset_less=True)
@@ -218,9 +214,8 @@ def count_micro_batches(m: Module, micro_batches: Signal, start: Signal, ends: V
 class AbsentChunks(Component):
     """Counts the chunks that a micro-batch does not list before the one that comes next.
 
-    In the first micro-batch of a mini-batch the forward pass goes through all chunks, because for each it waits until
-    its weights are final, and in the last one the backward pass does, which makes them so. Each passes over an absent
-    chunk in a cycle.
+    The forward pass of the first micro-batch of a mini-batch goes through all chunks, as it waits for the weights of
+    each, and the backward pass of the last one, which makes them final. An absent chunk takes a cycle.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -258,12 +253,12 @@ _FETCHED = 4  # lines that may be between the memory and the output: enough for 
 
 
 class LineFIFO(Component):
-    """FIFO that keeps the lines of the forward pass on chip for the backward pass, so that no line is fetched twice::
+    """FIFO that keeps the lines of the forward pass for the backward pass::
 
         i ──▶ memory ──▶ output register ──▶ 4 fetched lines ──▶ o
 
-    Holds at least `WorkerConfig.line_fifo_depth` lines. Takes and returns a line a cycle, with a latency of `LATENCY`
-    cycles. ``i.ready`` is a register and falls one line early; the room for fetched lines more than makes up for that.
+    Holds at least `WorkerConfig.line_fifo_depth` lines; a line a cycle, with a latency of `LATENCY` cycles. ``i.ready``
+    is a register and falls a line early, for which the room for fetched lines makes up.
     """
 
     LATENCY = 1 + _READ_LATENCY + 1

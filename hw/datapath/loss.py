@@ -2,7 +2,6 @@
 
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
@@ -45,23 +44,13 @@ _ROUND_DELTA = RESIDUAL.fraction + FACTOR.fraction - DELTA.fraction  # the same 
 assert VALUE_FRACTION - LABEL.fraction == SLOPE.fraction > _ROUND - 1, "a label has the fraction bits of an intercept"
 
 
-class _Shifts(NamedTuple):
-    """The width of a segment, decoded."""
-
-    here: Signal
-    """Bit i: the width is 2^i. The last bit: the width is so large that only the sign of a margin remains."""
-    beyond: Signal
-    """Mask of the bits of a margin that are above the range of the table: a margin is outside that range if one of them
-    differs from the sign."""
-
-
 class LossUnit(Component):
     """Residuals ``g = s·ψ(s·z − o) − c`` and deltas ``δ = g · factor`` of the eight samples of a micro-batch.
 
-    ψ is the loss table, of which each bank has a copy; s, o and c come from the label y, see
-    :class:`p4sgd.hw.spec.run.LabelMode`. Every cycle here delays the backward pass, so all that depends on the label
-    alone is computed before the sum comes. Negations cost no adder: −(z + o) = ~(z + o − 1) and −(slope·x) = ~slope·x +
-    x, and the −1 and the +x are part of sums that are formed anyway. The stages, each ending in a register::
+    ψ is the loss table, of which each bank has a copy; s, o and c come from the label
+    (:class:`p4sgd.hw.spec.run.LabelMode`). All that depends on the label alone is computed before the sum comes.
+    Negations cost no adder: −(z + o) = ~(z + o − 1) and −(slope·x) = ~slope·x + x, and the −1 and the +x are part of
+    sums that are formed anyway. The stages, each ending in a register::
 
         label:  s      s·(−o)         half − c + s
                          │                 │
@@ -83,12 +72,10 @@ class LossUnit(Component):
         ports = {
             # One `ACTIVATION` for each sample of a micro-batch.
             "sums": In(stream.Signature(data.ArrayLayout(signed(ACTIVATION.width), BANKS))),
-            # One `LABEL` for each sample; with weights every other item is their weights, in each the lowest
-            # bits an `IMPORTANCE`. An item of `sums` and one or two items of `labels` make one item of `deltas`.
+            # One `LABEL` for each sample; with weights every other item is of `IMPORTANCE`, in the lowest bits.
             "labels": In(stream.Signature(data.ArrayLayout(signed(LABEL.width), BANKS))),
             "deltas": Out(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),  # one `DELTA` for each sample
-            # Which of s, o and c are the label; see `p4sgd.hw.spec.run.LabelMode`. Stable from before the first
-            # label comes.
+            # Which of s, o and c are the label. Stable from before the first label comes.
             "label_mode_sign": In(1),
             "label_mode_offset": In(1),
             "label_mode_constant": In(1),
@@ -151,22 +138,24 @@ class LossUnit(Component):
         ]
         return m
 
-    def _decode_shift(self, m: Module) -> _Shifts:
-        """Decode the width of a segment, once for all banks since it is a setting."""
-        most = MARGIN.width - 1
-        shifts = _Shifts(Signal(most + 1, reset_less=True), Signal(most, reset_less=True))
-        covered = self._config.segment_bits - 1
+    def _decode_shift(self, m: Module) -> tuple[Signal, Signal]:
+        """Decode the width of a segment, once for all banks since it is a setting.
+
+        Bit i of the first: the width is 2^i; its last bit: only the sign of a margin remains. The second is the mask of
+        the bits of a margin above the range of the table, outside of which it is if one differs from the sign.
+        """
+        most, covered = MARGIN.width - 1, self._config.segment_bits - 1
+        shifts = Signal(most + 1, reset_less=True), Signal(most, reset_less=True)
         m.d.sync += [
-            shifts.here.eq(Cat(*(self.table_shift == shift for shift in range(most)), self.table_shift >= most)),
-            shifts.beyond.eq(Cat(self.table_shift <= place - covered for place in range(most))),
+            shifts[0].eq(Cat(*(self.table_shift == shift for shift in range(most)), self.table_shift >= most)),
+            shifts[1].eq(Cat(self.table_shift <= place - covered for place in range(most))),
         ]
         return shifts
 
     def _factor(self, m: Module, bank: int, weigh: Signal, multiply: Signal) -> Signal:
         """Weight of one sample times mantissa, for the last stage.
 
-        The sums of samples with weights are taken three cycles apart or more. So two cycles after they are taken, the
-        next weight is not there yet, and three cycles later, when the last stage is over, the next factor neither.
+        Sums of samples with weights are three cycles apart or more, so neither is replaced before it is used.
         """
         weight = Signal(IMPORTANCE.width, name=f"weight_{bank}", reset_less=True)
         factor = Signal(FACTOR.width, name=f"factor_{bank}", reset_less=True)
@@ -182,7 +171,7 @@ class LossUnit(Component):
         m: Module,
         bank: int,
         prepare: Signal,
-        table: tuple[_Shifts, Signal],
+        table: tuple[tuple[Signal, Signal], Signal],
         margin_saturated: Value,
         residual_saturated: Value,
         factor: Value,
@@ -266,16 +255,16 @@ class LossUnit(Component):
         return delta
 
     def _look_up(
-        self, m: Module, bank: int, margin: Signal, shifts: _Shifts, next_segment: Signal
+        self, m: Module, bank: int, margin: Signal, shifts: tuple[Signal, Signal], next_segment: Signal
     ) -> tuple[Value, Value]:
         """Slope and intercept of the segment that contains ``margin``, a cycle later."""
-        # Shift and clamp without a barrel shifter: every possible shift is gated by its bit of `here`, and the results
-        # are ORed. The segment is a signed integer until its top bit is inverted; outside of the table it is the
-        # first or the last.
+        # Shift and clamp without a barrel shifter: every possible shift is gated by its bit of `here`, and ORed. The
+        # segment is signed until its top bit is inverted; outside of the table it is the first or the last.
+        here_bits, beyond = shifts
         bits = self._config.segment_bits
         sign = margin[-1]
-        moved = [(margin >> shift)[: bits - 1] & here.replicate(bits - 1) for shift, here in enumerate(shifts.here)]
-        outside = ((margin[:-1] ^ sign.replicate(MARGIN.width - 1)) & shifts.beyond).any()
+        moved = [(margin >> shift)[: bits - 1] & here.replicate(bits - 1) for shift, here in enumerate(here_bits)]
+        outside = ((margin[:-1] ^ sign.replicate(MARGIN.width - 1)) & beyond).any()
         segment = Signal(bits, name=f"segment_{bank}")
         m.d.comb += segment.eq(Cat(Mux(outside, ~sign.replicate(bits - 1), reduce(or_, moved)), ~sign))
         entry = data.StructLayout({"slope": signed(SLOPE.width), "intercept": signed(INTERCEPT.width)})

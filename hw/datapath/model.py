@@ -52,12 +52,10 @@ class Update(Component):
         4  overflow?                             9  ± threshold
         5  saturate, or load                    10  0 if the sign changed
 
-    Rounding takes no adder: the highest bit that is dropped is the carry into the subtraction.
-
-    L2 multiplies a weight by the part that is retained, 1 − shrink, which takes two DSP slices. They add the constant
-    to round by as well, because in units of 2^-23 w − ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋. L1 moves a weight
-    towards 0 by the threshold, but not past 0. Where ``regularize`` is low, all of a weight is retained and the
-    threshold counts as 0. So it is for an exempt weight: its lane has factors of its own, reset to 1.
+    Rounding takes no adder: the highest bit that is dropped is the carry into the subtraction. L2 multiplies a weight
+    by 1 − shrink in two DSP slices, which add the constant to round by as well, because in units of 2^-23 w −
+    ⌊w·shrink + ½⌋ = ⌊w·(1 − shrink) + ½ − 2^-24⌋. L1 moves a weight towards 0 by the threshold, not past 0. Where
+    ``regularize`` is low, and on an exempt lane, all of a weight is retained and the threshold is 0.
     """
 
     LATENCY = 10
@@ -73,7 +71,7 @@ class Update(Component):
             "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
             "regularize": In(1),  # with the gradients: this is the end of a mini-batch
             "exempt": In(1),  # with the gradients: the weights of `exempt_lanes` are not regularised
-            # Settings, stable; `shrink` in the format `SHRINK`, `threshold` in units of 2^-23, a bit for each lane.
+            # Settings, stable: in `SHRINK`, in units of 2^-23, a bit for each lane.
             "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
             "shrink": In(SHRINK.width),
             "threshold": In(WEIGHT.width - 1),
@@ -84,8 +82,7 @@ class Update(Component):
             "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
             # New weights, `LATENCY` cycles after the gradients.
             "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-            # A lane was saturated, `SATURATED_LATENCY` cycles after the gradients. Valid only if there were
-            # gradients in that cycle.
+            # A lane was saturated, `SATURATED_LATENCY` cycles after gradients.
             "saturated": Out(1),
         }
         super().__init__(ports)
@@ -123,8 +120,7 @@ class Update(Component):
         def register(stage: str, width: int) -> Signal:
             return Signal(signed(width), name=f"{stage}_{lane}", reset_less=True)
 
-        # Stages 1 to 3. One more bit at the low end: after the shift it holds the highest bit that was dropped, which
-        # decides the rounding.
+        # Stages 1 to 3. One more bit at the low end holds the highest bit that was dropped, which decides the rounding.
         coarse = register("coarse", GRADIENT_BITS + 1)
         medium = register("medium", GRADIENT_BITS + 1)
         moved = register("moved", GRADIENT_BITS + 1)
@@ -145,9 +141,8 @@ class Update(Component):
             weight.eq(Mux(self.load, self.loaded[lane], saturate(checked, overflow, WEIGHT))),
         ]
 
-        # Stages 6 to 8: weight × retained, 32 × 25 bits, in two DSP slices. The first multiplies the low 17 bits, with
-        # a 0 in front as they are unsigned, and adds the constant to round by. The second multiplies the high bits a
-        # cycle later and adds the cascaded result of the first.
+        # Stages 6 to 8: weight × retained, 32 × 25 bits, in two DSP slices: the low 17 bits, unsigned, and the constant
+        # to round by; a cycle later the high bits and the cascaded result.
         product_bits = WEIGHT.width - _LOW + len(low_factor)
         low_product = register("low_product", _LOW + 1 + len(low_factor))
         low_sum = register("low_sum", len(low_product) + 1)
@@ -189,15 +184,10 @@ class Model(Component):
                         └──────────────────────  w_next
 
     ``w`` holds the weights that forward passes read, ``w_next`` collects the updates of a mini-batch. The last update
-    of a mini-batch (``final``) regularises and writes both memories, so ``w`` becomes equal to ``w_next`` without a
-    copy.
-
-    With staleness the forward pass of the next mini-batch is under way during that update and still reads the older
-    weights. So ``w`` then holds two versions, one in each half: the final update writes the half that ``write_half``
-    selects, and readers select theirs by the top bit of the address.
-
-    New weights are written `WRITE_LATENCY` cycles after their gradients. Gradients of the same chunk must be at least
-    `UPDATE_SPACING` cycles apart; different chunks may come in every cycle.
+    (``final``) regularises and writes both, so they become equal without a copy. With staleness the next forward pass
+    still reads the older weights meanwhile: ``w`` then holds two versions, one in each half. The final update writes
+    that of ``write_half``, readers select theirs by the top bit of the address. Weights are written `WRITE_LATENCY`
+    cycles after their gradients, which must be `UPDATE_SPACING` cycles apart if of the same chunk.
     """
 
     WRITE_LATENCY = Update.LATENCY

@@ -17,8 +17,7 @@ __all__ = ["ModelLoader", "ModelStorer"]
 class ModelLoader(Component):
     """Joins `WorkerConfig.weight_beats` beats from memory port 0 to the weights of one chunk, the first beat lowest.
 
-    A chunk takes a cycle for each beat, and one in which the model takes it; it is available 1 cycle after its last
-    beat. The model is loaded once a run, so this need not be faster.
+    A chunk takes a cycle for each beat, and one more. The model is loaded once a run, so this need not be faster.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -50,9 +49,8 @@ class ModelLoader(Component):
 class ModelStorer(Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
-    A chunk is `WorkerConfig.weight_beats` beats, at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB
-    boundary. A chunk takes 9 cycles, or 13 with two ports an engine, if the memory is always ready. The model is stored
-    once a run, so this need not be faster.
+    A chunk is at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB boundary. It takes 9 cycles, or 13
+    with two ports an engine, if the memory is always ready.
     """
 
     def __init__(self, config: WorkerConfig) -> None:

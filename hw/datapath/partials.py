@@ -19,15 +19,14 @@ _LOW = 32  # bits of the low half of a sum
 class PartialSum(Component):
     """Sum of the engines' rounded dot products, clamped to ±``limit``.
 
-    The sums are too wide for one carry chain, so their low and high halves are added separately. The stages on each
-    bank, each ending in a register::
+    The sums are too wide for one carry chain, so their halves are added separately. The stages on each bank::
 
         dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ───┐
                                     └▶ AdderTree of high halves ──┴▶ carry ───────────┐
                         partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
 
-    Throughput is one micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. Every
-    FIFO has room for all micro-batches that may be in flight, so no stage ever waits.
+    Throughput is a micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. FIFOs have
+    room for all micro-batches in flight, so no stage ever waits.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -98,8 +97,8 @@ class PartialSum(Component):
         """Build one bank; returns its partial. ``clamped`` is set in the same cycle."""
         engines = self._config.engines
         high_bits = self._config.dot_bits - _LOW
-        # The tree adds signed numbers, low halves are unsigned. Inverting the top bit subtracts 2^31 and makes a low
-        # half a signed number of 32 bits; after the tree 2^31 is added for every engine.
+        # The tree adds signed numbers: inverting the top bit of a low half subtracts 2^31, which is added after the
+        # tree.
         lows = AdderTree(engines, _LOW)
         highs = AdderTree(engines, high_bits)
         m.submodules[f"lows{bank}"] = lows
@@ -119,8 +118,7 @@ class PartialSum(Component):
             total.eq(Cat(low[:_LOW], (high + (low >> _LOW))[: highs.out_width + 1])),
             shifted.eq(total >> shift),
         ]
-        # A sum that fits the width of an activation is compared with the limits. Of one that does not, the sign says
-        # which limit it takes. So the comparisons are no wider than an activation.
+        # Only a sum that fits an activation is compared with the limits; of others the sign says which they take.
         flags = ("above", "below", "fits", "negative")
         above, below, fits, negative = (Signal(name=f"{name}_{bank}", reset_less=True) for name in flags)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)

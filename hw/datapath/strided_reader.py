@@ -13,10 +13,8 @@ __all__ = ["OUTSTANDING_READS", "StridedReader"]
 
 
 OUTSTANDING_READS = 128
-"""Requests under way at a memory port: enough for a beat a cycle by single beats, if memory answers within 400 ns.
-
-AMD's tutorial on high-bandwidth memory declares as many for its ports, and a latency of 300 cycles
-(github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm/reference_files/kernel.cpp)."""
+"""Requests under way at a memory port: a beat a cycle by single beats, if memory answers within 400 ns. AMD declares as
+many for its HBM (github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm)."""
 
 _GROUP_BEATS = 8  # maximum number of beats of a group
 
@@ -26,26 +24,22 @@ _GROUP_BITS = _GROUP_BEATS.bit_length()
 class StridedReader(Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
-    For lines, a group is the planes of a chunk that the run uses, and the stride is the number of stored planes.
+    For lines, a group is the planes of a chunk that the run uses, the stride the stored planes. If both are equal, the
+    groups are read as one sequence, in AXI bursts of ``burst_limit`` beats or 4 KiB, whichever is less. Else each group
+    is a burst, or two where a 4 KiB boundary cuts it. A burst is requested only while fewer than ``outstanding`` are
+    under way and the FIFO has room for the longest of the run, so the ``r`` channel never waits.
 
-    If ``burst_beats == stride_beats``, the groups are adjacent and are read as one sequence, in AXI bursts of
-    ``burst_limit`` beats or 4 KiB, whichever is less. Otherwise each group is a burst of its own, or two where a 4 KiB
-    boundary cuts it. A burst is requested only while fewer than ``outstanding`` are under way, and only when the FIFO
-    has room for the longest burst of the run, so the ``r`` channel never waits.
-
-    A request takes 2 cycles, or 1 for groups of a single beat that are not adjacent, so requests keep up with a beat a
-    cycle for groups of any shape, but for a cycle or two where a 4 KiB boundary cuts a group. Beats pass the FIFO in 2
-    cycles. Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes, by latency and by the number of reads that
-    memory takes at a time (``tests/bench/bench_memory.py``)::
+    Requests keep up with a beat a cycle for groups of any shape, but where a boundary cuts one. Beats pass the FIFO in
+    2 cycles. Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes, by latency and by the number of reads
+    that memory takes at a time (``tests/bench/bench_memory.py``)::
 
                         16 reads            64 reads           128 reads
         200 ns     0.31  0.62  1.00    1.00  1.00  1.00    1.00  1.00  1.00
         300 ns     0.21  0.42  0.81    0.84  1.00  1.00    1.00  1.00  1.00
         400 ns     0.16  0.31  0.62    0.63  1.00  1.00    1.00  1.00  1.00
 
-    ``fifo_beats`` beats may be under way, a power of two: the depth of the FIFO. ``burst_limit``, a power of two, is at
-    least 8, the longest group, and at most half the FIFO, so that one burst arrives while the next is requested.
-    ``outstanding`` bursts may be under way, at least 4; a memory may take fewer.
+    ``fifo_beats``, the depth of the FIFO, and ``burst_limit`` are powers of two; the limit is at least 8, the longest
+    group, and at most half the FIFO, so that one burst arrives while the next is requested.
     """
 
     def __init__(
@@ -87,8 +81,7 @@ class StridedReader(Component):
         block = min(self._burst_limit, 1 << page_bits)
         block_bits = block.bit_length() - 1
 
-        # Addresses count beats. The bits above the width of the counter stay those of the base, which keeps the carry
-        # chain short.
+        # Addresses count beats. The high bits stay those of the base, which keeps the carry chain short.
         address = Signal(ADDRESS_CARRY_BITS - size, reset_less=True)
         high = Signal(64 - ADDRESS_CARRY_BITS, reset_less=True)
         group_beats = Signal(range(block + 1), reset_less=True)
@@ -96,8 +89,7 @@ class StridedReader(Component):
         touching = Signal(reset_less=True)
         last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
         single = Signal(reset_less=True)  # groups are single beats and not adjacent
-        # Room for the next request and, with single beats, for one that is made just before it; `more_needed` is also
-        # for one that is made in the cycle of the comparison.
+        # Room for the next request and, with single beats, one just before; `more_needed` also for one meanwhile.
         needed = Signal(range(block + 1), reset_less=True)
         more_needed = Signal(range(2 * block + 1), reset_less=True)
         crosses = Signal(_GROUP_BEATS, reset_less=True)  # bit i: a group that starts i beats into the last 8 is cut
@@ -116,8 +108,7 @@ class StridedReader(Component):
         ends_group = Signal(reset_less=True)
         requested = self.memory.ar.valid & self.memory.ar.ready
 
-        # Room in the FIFO that no burst has been promised. The comparison has a cycle to itself, in which `room` does
-        # not yet reflect a request: hence `more_needed`.
+        # Room in the FIFO that no burst has been promised; the comparison is a cycle late, hence `more_needed`.
         room = Signal(range(self._fifo_beats + 1), init=self._fifo_beats)
         freed = Signal()
         enough = Signal()
@@ -127,8 +118,7 @@ class StridedReader(Component):
             enough.eq(room >= Mux(requested, more_needed, needed)),
         ]
 
-        # Requests that may still be made. Room for two, or three if one is made in the cycle of the comparison, is
-        # enough in every case.
+        # Requests that may still be made: two, or three if one is made in the cycle of the comparison, are enough.
         reads = Signal(range(self._outstanding + 1), init=self._outstanding)
         may_ask = Signal()
         ended = self.memory.r.valid & self.memory.r.payload.last

@@ -47,17 +47,15 @@ class AggregatorConfig:
 
     @property
     def slot_bits(self) -> int:
-        """Bits of a slot number."""
         return (self.slots - 1).bit_length()
 
     @property
     def job_bits(self) -> int:
-        """Bits of a job's place; 0 if there is only one place."""
+        """Of a job's place; 0 if there is only one."""
         return (self.jobs - 1).bit_length()
 
     @property
     def port_bits(self) -> int:
-        """Bits of a port number, at least 1."""
         return max(1, (self.ports - 1).bit_length())
 
 
@@ -112,13 +110,10 @@ SNAPSHOT = _kernel.register("SNAPSHOT", 0x060, "Counters")(
     Field("take", 0, 1, _STROBE, "a write of any value copies the counters to the registers that show them"),
 )
 
-_JOB_BASE = 0x080
-_JOB_STRIDE = 0x10
-
 
 def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     """Settings of the job in a place, stable while it runs: JOB, GROUP_MAC low and high, PORTS."""
-    base = _JOB_BASE + _JOB_STRIDE * place
+    base = 0x080 + 0x10 * place
     fields = (
         Field("number", 0, 8, _RW, "job number in packets"),
         Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}", reset=1),
@@ -205,7 +200,7 @@ OUTCOME_BITS = 5  # bits of an outcome
 
 
 class Outcome(IntEnum):
-    """Outcome of a frame that was not dropped, for P4 switches to count; numbers below 16 are those of `DropReason`."""
+    """Outcome of a frame that a P4 switch counts; numbers below 16 are those of `DropReason`."""
 
     ADDED = 16  # a PARTIAL was added; others are missing
     FULL_TO_ALL = 17  # the last PARTIAL was added
@@ -226,20 +221,16 @@ _COUNTED = {
 
 
 def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
-    """Counters, named as in `counters`, from numbers of frames by `Outcome` or `DropReason`.
-
-    There is no DROPPED_ETHERTYPE: a switch forwards frames of other protocols.
-    """
+    """Counters from numbers of frames by `Outcome` or `DropReason`, but for ETHERTYPE, which a switch forwards."""
     counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
     return {"FRAMES": sum(outcomes.values())} | counted | dropped
 
 
 def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
-    """Counters as of `counters_of`, and JOB<place>_ACCEPTED and JOB<place>_DROPPED of each of ``jobs`` places.
+    """Counters as of `counters_of`, and of each of ``jobs`` places.
 
-    ``frames`` are numbers of frames by index: the outcome, and from bit `OUTCOME_BITS` on 1 + the job's place, or 0 for
-    frames of no job.
+    ``frames`` are numbers by index: the outcome, and from bit `OUTCOME_BITS` on 1 + the job's place, 0 of no job.
     """
     outcomes: dict[int, int] = {}
     by_place = {f"JOB{place}_{end}": 0 for place in range(jobs) for end in ("ACCEPTED", "DROPPED")}

@@ -29,14 +29,7 @@ CONTROL = _kernel.register(
     "Settings of the link; rs_fec and loopback take effect when the MAC leaves reset: change them while reset is set",
 )(
     Field("reset", 0, 1, _RW, "holds MAC and transceivers in reset"),
-    Field(
-        "rs_fec",
-        1,
-        1,
-        _RW,
-        "forward error correction (IEEE 802.3 clause 91); the same at both ends of a link",
-        1,
-    ),
+    Field("rs_fec", 1, 1, _RW, "forward error correction (IEEE 802.3 clause 91); the same at both ends of a link", 1),
     Field("loopback", 2, 1, _RW, "the transceivers receive what they send (near-end PMA), to test a single board"),
     Field("rx_reset", 3, 1, _RW, "holds the receivers of the transceivers in reset, so that they adapt anew"),
 )

@@ -18,7 +18,6 @@ _SPARSE_MEMORIES = 4  # memories of a sparse worker's image: starts, keys, value
 
 
 def _bits(count: int) -> int:
-    """Bits of the numbers 0 to ``count - 1``, at least 1."""
     return max(1, (count - 1).bit_length())
 
 
@@ -119,7 +118,6 @@ class WorkerConfig:
 
     @property
     def line_bytes(self) -> int:
-        """`line_bits` in bytes: 64 at 64 lanes."""
         return self.line_bits // 8
 
     @property
@@ -129,7 +127,6 @@ class WorkerConfig:
 
     @property
     def port_bytes(self) -> int:
-        """`port_bits` in bytes."""
         return self.port_bits // 8
 
     @property
@@ -139,7 +136,6 @@ class WorkerConfig:
 
     @property
     def labels_memory(self) -> int:
-        """Index of the memory buffer with the labels."""
         return self.engines * self.ports
 
     def model_memory(self, engine: int) -> int:
@@ -153,12 +149,10 @@ class WorkerConfig:
 
     @property
     def chunk_bits(self) -> int:
-        """Bits of a chunk address."""
         return _bits(self.chunks)
 
     @property
     def slot_bits(self) -> int:
-        """Bits of a slot number."""
         return _bits(self.slots)
 
     @property
@@ -168,7 +162,6 @@ class WorkerConfig:
 
     @property
     def segment_bits(self) -> int:
-        """Bits of a table segment number."""
         return _bits(self.table_segments)
 
     @property

@@ -1,8 +1,6 @@
-"""Fixed-point formats, with rounding and saturation as part of the format.
+"""Fixed-point formats, of which every number between parts of the design has one.
 
-Every number that passes between parts of the design has one of the formats at the end of this module. Integers are
-exact between the three rounding points (:mod:`p4sgd.hw.spec.run`). The only rounding rule is *half up*,
-``floor(x + 1/2)``, because it takes one adder in hardware.
+Integers are exact between the rounding points of :mod:`p4sgd.hw.spec.run`. The rule is half up, ``floor(x + 1/2)``.
 """
 
 from collections.abc import Sequence
@@ -29,13 +27,10 @@ def round_half_up(value: IntArray, shift: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed-point format, whose integer ``i`` stands for ``i * 2**-fraction``.
+    """A fixed-point format, whose integer ``i`` stands for ``i * 2**-fraction``."""
 
-    ``width`` is 1 to 63 bits, which ``fraction`` may exceed.
-    """
-
-    width: int
-    fraction: int
+    width: int  # 1 to 63 bits
+    fraction: int  # may exceed them
     signed: bool = True
 
     def __post_init__(self) -> None:
@@ -44,12 +39,10 @@ class Fixed:
 
     @property
     def minimum(self) -> int:
-        """Smallest integer of the format."""
         return -(1 << (self.width - 1)) if self.signed else 0
 
     @property
     def maximum(self) -> int:
-        """Largest integer of the format."""
         return (1 << (self.width - int(self.signed))) - 1
 
     @property
@@ -80,8 +73,7 @@ class Fixed:
 
     def to_real(self, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The real numbers that integers of the format stand for; exact for widths up to 53 bits."""
-        # Not converted before: there may be millions.
-        real: npt.NDArray[np.float64] = np.ldexp(value, -self.fraction, dtype=np.float64)
+        real: npt.NDArray[np.float64] = np.ldexp(value, -self.fraction, dtype=np.float64)  # of millions, without a copy
         return real
 
     def __str__(self) -> str:

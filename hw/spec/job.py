@@ -30,11 +30,8 @@ class Job:
     number: int  # job number in packets, 0 to 255
     members: tuple[Member, ...]  # the workers by shard index, 1 to 32 of them
     group_mac: int  # destination of answers to all workers; it has the group bit
-    # Bitmap of the ports that an answer to all leaves through. A switch behind a port that knows the group copies the
-    # frame to its workers.
-    ports: int
-    # Key that its packets have, which are of version 2; None for packets of version 1.
-    key: int | None = field(default=None, repr=False)  # not into a log
+    ports: int  # bitmap of those that an answer to all leaves through; a switch behind one copies it to its workers
+    key: int | None = field(default=None, repr=False)  # of its packets, of version 2; not into a log. None: version 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < JOB_NUMBERS:

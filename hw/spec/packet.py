@@ -1,10 +1,8 @@
 """The packet: one Ethernet frame; and why one may be dropped.
 
-Version 1 is 64 bytes, one beat of a 512-bit bus, and declared in `FIELDS`; the RTL layout and the switch's headers come
-from it. Version 2 is for programs: a longer frame with the sums of several micro-batches and the key of the job, which
-begins with `KEYED_FIELDS`. The codec here speaks both. Fields are big-endian; the first byte of the frame is the lowest
-byte of the bus. The frame check sequence is not part of a frame's bytes: the MAC adds and checks it. A dropped frame is
-counted by its `DropReason`, or by `KEY`.
+Version 1 is 64 bytes, one beat of a 512-bit bus, declared in `FIELDS`. Version 2, of programs, is a longer frame with
+the sums of several micro-batches and the key of the job, which begins with `KEYED_FIELDS`. Fields are big-endian; the
+first byte of the frame is the lowest byte of the bus. The frame check sequence is not part of a frame's bytes.
 """
 
 import functools
@@ -47,7 +45,7 @@ class DropReason(_Reason):
 
 
 class KeyedDrop(_Reason):
-    """A check of programs only, between SOURCE and STALE. It is no `DropReason`: hardware has a counter for each."""
+    """A check of programs only, between SOURCE and STALE: hardware has no counter for it."""
 
     KEY = 14, "without the key of its job: stray, forged, or of an earlier job"
 
@@ -55,11 +53,8 @@ class KeyedDrop(_Reason):
 Drop: TypeAlias = DropReason | KeyedDrop
 
 VERDICT = (DropReason.JOB, DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT, DropReason.SOURCE)
-"""The checks of an aggregator that depend on its settings; bit i of a probe's verdict is set if check i failed.
-
-If the job is unknown, nothing else is checked; if the shard is wrong, its source is not.
-"""
-
+"""The checks that depend on an aggregator's settings: bit i of a probe's verdict says that check i failed. If the job
+is unknown, nothing else is checked; if the shard is wrong, its source is not."""
 
 FRAME_BYTES = 64  # every frame of version 1, the shortest of version 2; without the frame check sequence
 ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1 (IEEE 802-2014, table 4)
@@ -89,11 +84,10 @@ class PacketType(IntEnum):
 
 
 class EchoValue(IntEnum):
-    """Indices of the values of ECHO. A probe's value 0 is a number that its sender chooses, the others are 0.
+    """Indices of the values of ECHO, whose layout and PROBE's are the same in every version.
 
-    ``round`` and ``bitmap`` of ECHO are the slot's round, and the shards whose partials it has. They and ACKNOWLEDGED
-    are 0 if there is no such slot. PROBE and ECHO have this layout in every version of the format, so that versions
-    which cannot work together can say so.
+    ``round`` and ``bitmap`` of ECHO are the slot's round, and the shards whose partials it has; they and ACKNOWLEDGED
+    are 0 if there is no such slot. A probe's value 0 is a number that its sender chooses, the others are 0.
     """
 
     NUMBER = 0  # the probe's number
@@ -107,7 +101,7 @@ class EchoValue(IntEnum):
 
 
 class Field(NamedTuple):
-    """A field of the frame: ``bits`` bits, starting ``offset_bits`` bits into the frame in network order."""
+    """A field of the frame, in network order."""
 
     name: str
     offset_bits: int
@@ -138,8 +132,6 @@ FIELDS = layout(
     ("reserved", 48, "0"),
     *((f"value{i}", 32, f"activation of sample {i}, int32") for i in range(VALUES)),
 )
-"""The frame of version 1, field by field, in network order."""
-
 _KEYED_BYTES = 40
 
 KEYED_FIELDS = layout(
@@ -149,8 +141,8 @@ KEYED_FIELDS = layout(
     ("reserved", 32, "0"),
     ("key", KEY_BITS, "key of the job"),
 )
-"""The beginning of a frame of version 2. In PARTIAL and FULL the values of all micro-batches follow, in ACK and CLEAR
-zeros up to `FRAME_BYTES`. PROBE and ECHO have no key: their values are where version 1 has them."""
+"""The beginning of a frame of version 2. Values follow in PARTIAL and FULL, zeros up to `FRAME_BYTES` in ACK and CLEAR.
+PROBE and ECHO have no key: their values are where version 1 has them."""
 
 _MTU = 1500
 _ETHERNET_BYTES = 14
@@ -164,7 +156,7 @@ def frame_bytes(micro_batches: int) -> int:
 
 
 def most_micro_batches(size: int) -> int:
-    """Micro-batches for which a frame of ``size`` bytes has room; 0 if it has for none."""
+    """Micro-batches for which a frame of ``size`` bytes has room."""
     return max(0, min(size, MOST_BYTES) - _KEYED_BYTES) // (4 * VALUES)
 
 
@@ -232,11 +224,10 @@ class Packet:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches that the packet has values of."""
         return len(self.values) // VALUES
 
     def to_bytes(self) -> bytes:
-        """The bytes of the frame: 64, or more if it has several micro-batches; ValueError if a value does not fit."""
+        """The bytes of the frame; ValueError if a value does not fit."""
         try:
             if self.version >> 4 or self.type >> 4:
                 self._refuse()
@@ -264,8 +255,7 @@ class Packet:
     def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
         """Decode a frame; ``most`` is the most micro-batches in a packet of version 2, 0 to take version 1 only.
 
-        MalformedPacketError if length, EtherType, version or reserved bytes are not of such a packet, checked in this
-        order. PROBE and ECHO may have any version.
+        MalformedPacketError if length, EtherType, version or reserved bytes are wrong, checked in this order.
         """
         size = len(frame)
         version, kind = divmod(frame[14], 16) if size >= FRAME_BYTES else (VERSION, 0)

@@ -34,7 +34,6 @@ class Field:
 
     @property
     def mask(self) -> int:
-        """The field's bits within the word."""
         return ((1 << self.bits) - 1) << self.low
 
     def encode(self, value: int) -> int:
@@ -46,7 +45,6 @@ class Field:
         return (value << self.low) & self.mask
 
     def decode(self, word: int) -> int:
-        """The field's value in a word."""
         value = (word & self.mask) >> self.low
         return value - (1 << self.bits) if self.signed and value >> (self.bits - 1) else value
 
@@ -85,12 +83,10 @@ class Register:
         return word
 
     def decode(self, word: int) -> dict[str, int]:
-        """The values of all fields in a word."""
         return {field.name: field.decode(word) for field in self.fields}
 
     @property
     def reset(self) -> int:
-        """The word after reset."""
         return self.encode()
 
 
@@ -171,7 +167,6 @@ class Counter:
 
     @property
     def registers(self) -> tuple[Register, Register]:
-        """Its halves."""
         return pair(self.name, self.offset, Access.RO, self.help)
 
 
@@ -209,7 +204,6 @@ class RegisterMap:
             yield replace(register, fields=fields)
 
     def at(self, offset: int) -> Register | None:
-        """The register at a byte offset, or None."""
         return self._by_offset.get(offset)
 
 
@@ -231,11 +225,9 @@ class RegisterClient:
         self._write(register.offset, register.encode(**fields))
 
     def read(self, register: Register) -> dict[str, int]:
-        """All fields of a register."""
         return register.decode(self._read(register.offset))
 
     def write_pair(self, pair: tuple[Register, Register], value: int) -> None:
-        """Write both halves of a wide register."""
         low, high = pair
         self.write(low, value=value & 0xFFFFFFFF)
         self.write(high, value=value >> 32)
@@ -246,7 +238,6 @@ class RegisterClient:
         return low | high << 32
 
     def read_counters(self, counters: Mapping[str, Counter]) -> dict[str, int]:
-        """The values of counters, by name."""
         words = self._read_many([half.offset for counter in counters.values() for half in counter.registers])
         return {name: words[2 * index] | words[2 * index + 1] << 32 for index, name in enumerate(counters)}
 

@@ -1,8 +1,6 @@
-"""The register map of a worker, declared once.
+"""The register map of a worker: of its register file, the emulated worker, the host and the documents.
 
-The register file of the RTL, the host, the emulated worker and the generated documents use this declaration. The first
-four words are the control block that Vitis requires of an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control
-requirements"); the identification block follows.
+The first four words are the control block of an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements").
 """
 
 from collections.abc import Iterator
@@ -34,12 +32,9 @@ SPARSE_PORTS = 128  # added to GEOMETRY.ports of a sparse worker: a field of its
 class ModelSource(Enum):
     """Where the first weights of a run come from (``RUN.model_source``)."""
 
-    KEEP = 0
-    """The weights that the last run left on chip, for no more chunks than that run had."""
-    ZERO = 1
-    """Zeros."""
-    MEMORY = 2
-    """The model buffers."""
+    KEEP = 0  # the weights that the last run left on chip, for no more chunks than that run had
+    ZERO = 1  # zeros
+    MEMORY = 2  # the model buffers
 
 
 _RO, _RW, _W1C, _W1S = Access.RO, Access.RW, Access.W1C, Access.W1S
@@ -272,7 +267,7 @@ COUNTERS = counter_block(
 KEYED_COUNTERS = counter_block(
     0x100 + 8 * len(COUNTERS), {f"DROPPED_{drop.name}": f"packets dropped: {drop.help}" for drop in KeyedDrop}
 )
-"""Further counters of a worker that speaks version 2 of the packet."""
+"""Further counters of a worker that speaks version 2."""
 
 ECHO_MOST = _program.word(
     "ECHO_MOST",
@@ -281,19 +276,19 @@ ECHO_MOST = _program.word(
     "most micro-batches in a packet that the aggregator takes, by its answer to the last probe",
 )
 
-_ENGINE_BASE = 0x200
-_ENGINE_STRIDE = 0x40
+
+def _base(engine: int) -> int:
+    """Offset of the registers of an engine."""
+    return 0x200 + 0x40 * engine
 
 
 def engine_counters(engine: int) -> dict[str, Counter]:
     """Counters of a run, of one engine."""
-    return counter_block(
-        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x18,
-        {
-            f"ENGINE{engine}_LINES": f"lines that engine {engine} took",
-            f"ENGINE{engine}_STARVED": f"cycles in which engine {engine} waited for a line from memory",
-        },
-    )
+    meanings = {
+        f"ENGINE{engine}_LINES": f"lines that engine {engine} took",
+        f"ENGINE{engine}_STARVED": f"cycles in which engine {engine} waited for a line from memory",
+    }
+    return counter_block(_base(engine) + 0x18, meanings)
 
 
 def counters(config: WorkerConfig) -> dict[str, Counter]:
@@ -307,47 +302,29 @@ def counters(config: WorkerConfig) -> dict[str, Counter]:
 def lines_address(engine: int, port: int) -> tuple[Register, Register]:
     """Byte address of the lines, or parts of lines, that a port of an engine reads; a multiple of 4096."""
     return pair(
-        f"LINES{engine}_{port}_ADDRESS",
-        _ENGINE_BASE + _ENGINE_STRIDE * engine + 8 * port,
-        Access.RW,
-        f"lines of engine {engine}, port {port}",
+        f"LINES{engine}_{port}_ADDRESS", _base(engine) + 8 * port, _RW, f"lines of engine {engine}, port {port}"
     )
 
 
 def model_address(engine: int) -> tuple[Register, Register]:
     """Byte address of an engine's weights, a multiple of 4096."""
-    return pair(
-        f"MODEL{engine}_ADDRESS",
-        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x10,
-        Access.RW,
-        f"weights of engine {engine}",
-    )
+    return pair(f"MODEL{engine}_ADDRESS", _base(engine) + 0x10, _RW, f"weights of engine {engine}")
 
 
 def lines_count(engine: int) -> tuple[Register, Register]:
     """Lines of the run that an engine reads, directories included, if the image has some."""
-    return pair(
-        f"LINES{engine}",
-        _ENGINE_BASE + _ENGINE_STRIDE * engine + 0x28,
-        Access.RW,
-        f"lines of engine {engine} in a run with FORMAT.directory, directories included; at least 1",
-        bits=COUNT_BITS,
-    )
-
-
-def _engine_registers(engine: int, ports: int) -> Iterator[Register]:
-    for port in range(ports):
-        yield from lines_address(engine, port)
-    yield from model_address(engine)
-    yield from halves(engine_counters(engine))
-    yield from lines_count(engine)
+    text = f"lines of engine {engine} in a run with FORMAT.directory, directories included; at least 1"
+    return pair(f"LINES{engine}", _base(engine) + 0x28, _RW, text, bits=COUNT_BITS)
 
 
 def worker_map(config: WorkerConfig) -> RegisterMap:
     """All registers of a worker."""
-    engines = range(config.engines)
-    of_engines = (register for engine in engines for register in _engine_registers(engine, config.ports))
-    return RegisterMap([*_board, *halves(COUNTERS), *of_engines])
+    found = [*_board, *halves(counters(config))]
+    for engine in range(config.engines):
+        found += model_address(engine) + lines_count(engine)
+        for port in range(config.ports):
+            found += lines_address(engine, port)
+    return RegisterMap(found)
 
 
 def program_map(config: WorkerConfig) -> RegisterMap:
@@ -357,17 +334,13 @@ def program_map(config: WorkerConfig) -> RegisterMap:
 
 def identity(config: WorkerConfig, build_id: int = 0) -> dict[str, int]:
     """The words of the identification block by register name, as RTL and emulator show them."""
+    ports = config.ports + SPARSE_PORTS * config.sparse
     return {
         "MAGIC": MAGIC,
         "ABI_VERSION": ABI_VERSION,
         "CONFIG_HASH": config.config_hash,
         "BUILD_ID": build_id,
-        "GEOMETRY": GEOMETRY.encode(
-            engines=config.engines,
-            lanes=config.lanes,
-            banks=BANKS,
-            ports=config.ports + SPARSE_PORTS * config.sparse,
-        ),
+        "GEOMETRY": GEOMETRY.encode(engines=config.engines, lanes=config.lanes, banks=BANKS, ports=ports),
         "CHUNKS_MAX": config.chunks,
         "LINE_FIFO_DEPTH": config.line_fifo_depth,
         "SLOTS": config.slots,

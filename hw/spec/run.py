@@ -35,9 +35,8 @@ COUNT_BITS = 40  # bits of the hardware's counters of chunks in a run
 
 
 UNITS = (8, 16, 32, 64)
-"""Features that a unit may have. A unit is as many consecutive features of the job, the bias counting as the last one;
-the features of a unit are with one engine. Because Round 1 rounds units, the weights do not depend on which worker has
-which units."""
+"""Features of a unit: consecutive ones of the job, the bias last. Round 1 rounds units, each of which an engine has, so
+weights do not depend on who has which."""
 
 MAX_UNIT = UNITS[-1]  # a chunk of the widest worker, of 64 lanes; several chunks of others
 UNIT_CHUNKS_BITS = 2  # bits of log2 of a unit's chunks: a unit of 64 features has 8 chunks of 8 lanes
@@ -72,11 +71,9 @@ def most_chunks(config: WorkerConfig, precision: int, *, stale: bool = False) ->
 def check_capacity(
     config: WorkerConfig, chunks: int, precision: int, *, stale: bool = False, lines: int | None = None
 ) -> None:
-    """Raise ValueError unless an engine has room for the weights and for the lines of a micro-batch.
+    """Raise ValueError unless an engine has room for the weights and for the lines of a micro-batch, or would hang.
 
-    The backward pass of a micro-batch starts when its forward pass is complete, so a run whose micro-batches exceed the
-    line FIFO would never end. ``lines`` are the most that a micro-batch has on an engine, if the image has directories;
-    else there are ``chunks · precision``. A sparse worker has none, and keeps old weights without a loss of room.
+    ``lines`` are the most of a micro-batch on an engine, if the image has directories; else ``chunks · precision``.
     """
     if chunks > config.chunks:
         raise ValueError(
@@ -105,9 +102,7 @@ class FeatureFormat:
     """The format of features: how the image stores them, and how many of their planes a run reads."""
 
     stored: int  # planes in the image (S), 1 to 8
-    precision: (
-        int  # planes that the run reads (P), 1 to `stored`: features are floored to their P most significant bits
-    )
+    precision: int  # planes that the run reads (P), 1 to `stored`: the most significant ones
     signed: bool  # two's complement, a = q / 2^(P-1) in [−1, 1); else unsigned, a = q / 2^P in [0, 1)
 
     def __post_init__(self) -> None:
@@ -191,7 +186,6 @@ class RunSettings:
 
     @property
     def partial_limit(self) -> int:
-        """Largest magnitude of this run's partial activations."""
         return partial_limit(self.workers)
 
     def check_fits(self, config: WorkerConfig, lines: int | None = None) -> None:
@@ -206,7 +200,7 @@ TABLE_SEGMENTS = 256  # of the loss table in training, on every worker: weights 
 
 @dataclass(frozen=True)
 class LossTable:
-    """The loss table: a piecewise-linear function of a `MARGIN` integer x that the host loads into a worker.
+    """The loss table: a piecewise-linear function of a `MARGIN` integer x.
 
     With ``index = clamp((x >> shift) + segments/2, 0, segments - 1)`` it covers ``segments`` segments of ``2**shift``
     steps around zero, beyond which the first and the last line continue. The value, exact with `VALUE_FRACTION`
@@ -227,7 +221,6 @@ class LossTable:
 
     @property
     def segments(self) -> int:
-        """Number of segments."""
         return int(self.slope.shape[0])
 
     def refine(self, segments: int) -> "LossTable":
@@ -254,13 +247,12 @@ ENGINE_EVENTS = (
     "update_begins",
     "update_ends",
 )
-"""Events of an engine, one-cycle pulses: a mini-batch begins (with ``forward_begins``); the forward or backward pass
-takes the first or last line of a micro-batch; the first or last chunk of the model is written. The n-th pulse of any
-but ``mini_batch_begins`` belongs to micro-batch n."""
+"""Events of an engine, pulses: a mini-batch begins (with ``forward_begins``); a pass takes the first or last line of a
+micro-batch; the first or last chunk of the model is written. The n-th of any other belongs to micro-batch n."""
 
 EVENTS = (*ENGINE_EVENTS, "partial_sent", "sums_came", "deltas_came")
-"""Events of a worker: those of engine 0, and: the endpoint takes a partial, the loss unit takes sums, deltas leave it.
-Event i is bit i of the worker's ``events``."""
+"""Events of a worker, bit i of its ``events``: those of engine 0; the endpoint takes a partial, the loss unit sums;
+deltas leave it."""
 
 STAGES = {
     "forward": ("forward_begins", "forward_ends"),
@@ -269,4 +261,4 @@ STAGES = {
     "backward": ("backward_begins", "backward_ends"),
     "update": ("update_begins", "update_ends"),
 }
-"""Stages of a micro-batch, each with its first and its last event. Time between stages is transport or waiting."""
+"""Stages of a micro-batch by first and last event; between stages is transport or waiting."""

@@ -27,8 +27,8 @@ ABI_VERSION = 1  # raised whenever the meaning of a register changes
 WORD_BITS = 32  # bits of a word of the pattern, and of a number of a beat
 
 PATTERN_STEP = 0x9E37_79B9
-"""Difference of the numbers of two beats: 2^32 divided by the golden ratio, made odd (Knuth, The Art of Computer
-Programming 3, 6.4). So 2^32 beats in a row have different numbers, whose high bits change as often as the low ones."""
+"""Difference of the numbers of two beats: 2^32 over the golden ratio, made odd (Knuth, The Art of Computer Programming
+3, 6.4), so that 2^32 beats in a row have different numbers."""
 
 _MODULUS = 1 << WORD_BITS
 _INVERSE = pow(PATTERN_STEP, -1, _MODULUS)
@@ -118,12 +118,12 @@ SEND = _kernel.word(
 
 
 def address_of(port: int) -> tuple[Register, Register]:
-    """Byte address of what a memory port reads and writes, a multiple of 4096."""
+    """Byte address, a multiple of 4096."""
     return pair(f"PORT{port}_ADDRESS", _PORTS_BASE + _PORT_STRIDE * port, _RW, f"memory of port {port}")
 
 
 def first_of(port: int) -> Register:
-    """The register with the number of the first beat of a memory port."""
+    """The number of the beat at that address."""
     return word(f"PORT{port}_FIRST", _PORTS_BASE + _PORT_STRIDE * port + 8, _RW, "number of the beat at the address")
 
 
@@ -176,11 +176,8 @@ def after_reset(sizes: Sizes, build_id: int = 0) -> Iterator[Register]:
     return selftest_map(sizes).after_reset(identity(sizes, build_id))
 
 
-# -- the pattern -----------------------------------------------------------------------------------------------------
-
-
 def first_number(address: int, beat_bytes: int, seed: int) -> int:
-    """Number of the beat at a byte address, so that it tells the address; ``seed`` tells patterns of runs apart."""
+    """Number of the beat at a byte address, which it tells; ``seed`` tells patterns of runs apart."""
     return (seed + PATTERN_STEP * (address // beat_bytes)) % _MODULUS
 
 
@@ -190,10 +187,7 @@ def number_of_word(word: int, seed: int) -> int:
 
 
 def pattern(first: int, beats: int, beat_bytes: int) -> npt.NDArray[np.uint8]:
-    """Beats in a row: word j of beat n is ``(first + n · PATTERN_STEP) XOR (j · PATTERN_STEP)``, modulo 2^32.
-
-    The result is uint8 (beats, beat_bytes), little endian.
-    """
+    """Beats, uint8 (beats, beat_bytes): word j of beat n is first + n · PATTERN_STEP XOR j · PATTERN_STEP, mod 2^32."""
     step = np.uint32(PATTERN_STEP)
     numbers = np.uint32(first) + np.arange(beats, dtype=np.uint32) * step
     words = numbers[:, None] ^ (np.arange(beat_bytes // 4, dtype=np.uint32) * step)

@@ -7,9 +7,9 @@ takes::
     (B/8)·C·P + forward + network + backward + chaining
 
 cycles, where ``network`` is from the PARTIAL that leaves the last worker to the FULL that comes back. The first term is
-the lines that are read. The others pass between the last line of a mini-batch and the first of the next. A worker with
-few slots waits within a mini-batch, too: if `WorkerConfig.in_flight` micro-batches take less time than a sum takes to
-come back. Micro-batches of fewer than `UPDATE_SPACING` lines follow each other at that distance.
+the lines, the others pass between the last line of a mini-batch and the first of the next. A worker of few slots waits
+within one, too, if `WorkerConfig.in_flight` micro-batches take less time than a sum. Micro-batches of fewer than
+`UPDATE_SPACING` lines follow each other at that distance.
 """
 
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
@@ -18,13 +18,11 @@ BOARDS_NETWORK = 592 // CLOCK_NS  # cycles from PARTIAL to FULL between boards (
 READER_LATENCY = 2  # cycles from the last beat at a memory port to its line, which come before `forward_cycles`
 
 UPDATE_SPACING = 11
-"""Least cycles between gradients of the same chunk, so between micro-batches: the ten stages of the update of weights
-and the cycle in which it is read back."""
+"""Least cycles between gradients of the same chunk: the ten stages of the update, and one to read it back."""
 
 TREE_RADIX = 3
-"""Numbers that one node of an adder tree adds. A LUT has inputs to spare for a third operand, so a ternary adder takes
-as many LUTs as a binary one (UG574, "Carry Logic"). A tree of them has half the nodes, so half the area, and 4 levels
-instead of 6 for 64 terms."""
+"""Numbers that a node of an adder tree adds. A ternary adder takes as many LUTs as a binary one (UG574, "Carry Logic"),
+and a tree of them half the nodes."""
 
 
 def tree_latency(terms: int) -> int:
@@ -50,7 +48,7 @@ def backward_cycles() -> int:
 
 
 def round_trip_cycles(config: WorkerConfig, network: int) -> int:
-    """Cycles from taking the last line of a micro-batch to the first line of its backward pass."""
+    """Cycles from the last line of a micro-batch to its first in the backward pass."""
     return forward_cycles(config) + network + backward_cycles()
 
 

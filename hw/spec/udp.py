@@ -23,7 +23,7 @@ HEADER_BYTES = ETHERNET_BYTES + 20 + 8  # the headers of Ethernet, IPv4 and UDP 
 LONGEST_PAYLOAD = MOST_BYTES - HEADER_BYTES  # most bytes of a datagram's payload
 
 PACKET_BYTES = {FRAME_BYTES, *map(frame_bytes, range(1, most_micro_batches(ETHERNET_BYTES + LONGEST_PAYLOAD) + 1))}
-"""Bytes of the frames of packets of either version that a datagram has room for."""
+"""Bytes of the packets that a datagram has room for."""
 
 PORT = 0xC8B5  # default UDP port, 51381: a dynamic port, free for any use (RFC 6335, section 6)
 PROGRAM_PORTS = range(0xC800, 0xC900)  # 51200 to 51455, of programs that share an IPv4 address
