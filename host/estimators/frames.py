@@ -20,7 +20,7 @@ NAME = "X"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Samples as rows of a table, float64 (samples, columns), see `p4sgd.host.data.table.Table.rows`."""
+    """Samples as rows of a table, float64 (samples, columns): `p4sgd.host.data.table.Table.rows`."""
 
     rows: npt.NDArray[np.float64]
     table: Table

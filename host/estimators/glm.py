@@ -79,7 +79,7 @@ class GLM(BaseEstimator):
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """If it raises before there is a new model, leave all as it was: the old model goes on predicting."""
+        """If it raises before there is a new model, leave all as it was."""
         before = self.__dict__.copy()
         try:
             yield

@@ -29,11 +29,7 @@ from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 _PLANNED_BLOCKS = 32
 """Least number of blocks for which a plan is made. To whiten so many takes some 30 ms, to measure costs some 10 ms."""
 
-_PLANNED_ROWS = 1024
-"""Samples whose moments are measured."""
-
-_REPEATS = 3
-"""How often something is done in a row when its time is measured."""
+_PLANNED_ROWS, _REPEATS = 1024, 3  # samples whose moments are measured, and how often in a row
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,7 @@ _FEW_PLANES = 4
 _ALIKE = 0.85
 """A column of `standard` with less than this part of the usual deviation has been given a wider range."""
 
-_NAMED = 5
-"""Most blocks that a remark names."""
-
+_NAMED = 5  # most blocks that a remark names
 
 _PROBLEMS = {
     1: "a block has no more samples than features: more samples help",
@@ -87,20 +85,12 @@ class Whitening:
     """A scaling of raw features that also mixes the columns of each block.
 
     A scaled feature is a_r = 2^-exponent_r · Σ_k matrix_rk · (v_k − centre_k) + shift_r, where v are the integers of
-    the grid (`p4sgd.host.precondition.moments.to_grid`) and k runs over the columns of r's block. The sum is exact.
-    Where features are ``signed``, a is nominally in [−1, 1], with shift 0; if not, in [0, 1], with shift 1/2, but 0 for
-    constant columns, whose rows of the matrix are 0.
+    the grid, to which ``scaling`` takes raw features (`p4sgd.host.precondition.moments.to_grid`), and k runs over the
+    columns of r's block. The sum is exact. Where features are ``signed``, a is nominally in [−1, 1], with shift 0; if
+    not, in [0, 1], with shift 1/2, but 0 for constant columns, whose rows of the matrix are 0.
 
-    Parameters
-    ----------
-    scaling
-        The scaling that takes raw features to the grid.
-    centre, exponent
-        int64 (features,).
-    matrix
-        int32 (features, BLOCK).
-    told
-        Remarks on blocks and columns that are not whitened.
+    ``centre`` and ``exponent`` are int64 (features,), ``matrix`` is int32 (features, BLOCK); ``told`` are remarks on
+    blocks and columns that are not whitened.
     """
 
     scaling: Scaling
@@ -112,8 +102,7 @@ class Whitening:
 
     @classmethod
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
-        """Whiten every block of columns by its damped correlations, from the moments of all training samples; see
-        `whiten_block` for what is not whitened.
+        """`whiten_block` for every block of columns, from the moments of all training samples.
 
         Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more ``planes``
         that will be stored, 1 to 8. With a single one, which holds no sign, the two levels are below and above 0.

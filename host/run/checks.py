@@ -53,10 +53,8 @@ def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -
 
 
 def check_new_images(folder: Path | None, workers: int) -> list[Path]:
-    """`check_replaces` for the images of all workers in a folder, which is made if it does not exist.
-
-    Returns the files to be written; none without a folder. Raises `UserError` for a folder of prepared data, too.
-    """
+    """`check_replaces` for the images of all workers in a folder, which is made if it does not exist, and is none of
+    prepared data; returns the files to be written, none without a folder."""
     if folder is None:
         return []
     from p4sgd.host.image.file import image_file, is_image_file
@@ -121,10 +119,8 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
 
 
 def find_cluster_file(device: str, path: Path | None) -> Path | None:
-    """The cluster file of the device ``cluster``: the given one, or that of the local cluster if one is running.
-
-    ``None`` for other devices. Raises `UserError` if the device needs a file and there is none, or the reverse.
-    """
+    """The cluster file of the device ``cluster``: the given one, or that of the local cluster if one is running;
+    ``None`` for other devices. `UserError` if the device needs a file and there is none, or the reverse."""
     from p4sgd.host.devices import CLUSTER
 
     if device != CLUSTER:
@@ -181,18 +177,15 @@ def check_outputs(request: "TrainingRequest") -> None:
 
 def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker."""
-    for wrong, words in (
-        (device == "rtl", "--device rtl"),
-        (asked.config not in (None, "sparse"), f"--config {asked.config}"),
-        (asked.sparse_workers, "--sparse-workers"),
-        (asked.images is not None, "--images"),
-        (asked.options.get("workers", 1) != 1, "--workers"),
-    ):
+    for words, wrong in {
+        "--device rtl": device == "rtl",
+        f"--config {asked.config}": asked.config not in (None, "sparse"),
+        "--sparse-workers": asked.sparse_workers,
+        "--images": asked.images is not None,
+        "--workers": asked.options.get("workers", 1) != 1,
+    }.items():
         if wrong:
-            raise UserError(
-                f"--parallel data trains a single sparse worker, of which every process has some samples, in memory: "
-                f"leave {words} out, or take --parallel model"
-            )
+            raise UserError(f"--parallel data trains one sparse worker: leave {words} out, or take --parallel model")
 
 
 def check_interfaces(

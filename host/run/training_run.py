@@ -185,22 +185,20 @@ class TrainingRun:
     def _options(self, asked: TrainingRequest) -> "tuple[TrainingOptions, PreparedFolder | None]":
         """The options, with what cluster, launcher and prepared folder say of them; and that folder."""
         chosen, ranks = dict(self.request.options), self.ranks
-        data_parallel = chosen.get("parallel") == "data"
-        workers = []
+        data_parallel, there = chosen.get("parallel") == "data", dict[str, tuple[str, int]]()
         if self.cluster is not None:
             check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
-            file = str(self.request.cluster)
-            workers.append((f"{file} has", file, len(self.cluster.workers)))
+            there[str(self.request.cluster)] = "has", len(self.cluster.workers)
         if ranks.size > 1:
             if not DEVICES[self.device].distributed:
                 able = ", ".join(name for name, kind in DEVICES.items() if kind.distributed)
                 raise UserError(f"the device {self.device} is for one process: leave --launcher out, or take {able}")
-            workers.append((f"{launcher_program()} has started", launcher_program(), ranks.size))
-        for who_has, fixed_by, there in workers if not data_parallel else ():
-            wanted = self.request.options.get("workers", there)
-            if wanted != there:
-                raise UserError(f"{who_has} {there} workers, this run has {wanted}: leave {option('workers')} out")
-            chosen["workers"], self.fixed["workers"] = there, fixed_by
+            there[launcher_program()] = "has started", ranks.size
+        for who, (verb, count) in there.items() if not data_parallel else ():
+            wanted = self.request.options.get("workers", count)
+            if wanted != count:
+                raise UserError(f"{who} {verb} {count} workers, this run has {wanted}: leave {option('workers')} out")
+            chosen["workers"], self.fixed["workers"] = count, who
         check_reading(self.request.reading, [self.request.source, self.request.test])
         folder = self._open_prepared(may_read_zeros="skip_zeros" not in asked.options)
         if folder is not None:
@@ -249,8 +247,7 @@ class TrainingRun:
     def _configuration(self) -> WorkerConfig | None:
         """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
 
-        The folder's is not taken for simulated Verilog: it may take very long to build, and dealing units anew is
-        quick. Nor are sparse workers, which are no Verilog.
+        The folder's is not taken for simulated Verilog, which may take very long to build, nor are sparse workers.
         """
         request, data, device = self.request, self.data, self.device
         if self.options.parallel == "data":
@@ -286,10 +283,7 @@ class TrainingRun:
         if configs is None or self.cluster is not None:  # a cluster's workers tell what they are, which may differ
             return
         if device == "rtl" and configs[0].sparse:
-            raise UserError(
-                f"sparse workers are programs and cannot be simulated: train without {option('device', 'rtl')}, or "
-                f"choose another configuration with {option('config')}"
-            )
+            raise UserError(f"sparse workers cannot be simulated: choose another {option('config')} or device")
         shards = deal_units(data.space.count, options, configs)
         if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
@@ -303,8 +297,7 @@ class TrainingRun:
     # -- how it is carried out -----------------------------------------------------------------------------------------
 
     def _verify(self, device: Device | None, events: Events) -> None:
-        """Compare the files of a prepared folder with their checksums, those of this rank's workers if these are
-        known."""
+        """Compare files of a prepared folder with their checksums: those of this rank's workers, if they are known."""
         data, options, shards = self.folder, self.options, None
         if data is None:
             return
@@ -331,10 +324,8 @@ class TrainingRun:
         return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
 
     def _open(self, sample_ranks: "SampleRanks | None", on_trace: "Callable[[Trace], None]") -> Device:
-        """Open the device; where several processes train together, this one's part of it.
-
-        A simulated device passes its trace to ``on_trace`` when it is closed, if the request needs one.
-        """
+        """Open the device, or this process's part of it; a simulated one passes its trace to ``on_trace`` when it is
+        closed, if the request needs one."""
         ranks, workers = self.ranks, self.options.workers
         if sample_ranks is not None:
             return devices.open_device("emulator", self.config, workers, sample_ranks=sample_ranks)

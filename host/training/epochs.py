@@ -34,10 +34,9 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.registers import ModelSource
 
 _FLAG_REMARKS = {
-    "partial_clamped": "activations were clamped, at a limit that depends on the number of workers: a lower "
-    "learning rate or more l2 keeps them smaller",
-    "residual_saturated": "residuals were saturated at ±128: a lower learning rate keeps activations smaller",
-    "weight_saturated": "weights were saturated at ±256: a lower learning rate or more l2 keeps them smaller",
+    "partial_clamped": "activations were clamped, at a limit that depends on the number of workers",
+    "residual_saturated": "residuals were saturated at ±128",
+    "weight_saturated": "weights were saturated at ±256",
 }
 
 _COARSE = 0.01
@@ -256,7 +255,8 @@ class RowTraining:
         known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:
             if flag not in known:
-                self._remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}", own=True)
+                remedy = "a lower learning rate or more l2 keeps them smaller"
+                self._remarks.add(f"epoch {record.epoch}: {_FLAG_REMARKS[flag]}: {remedy}", own=True)
 
     def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
         """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""

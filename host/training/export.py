@@ -11,8 +11,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.training.model_file import Model, ModelSet
 
-_OPSET, _IR = 13, 7
-"""Versions of ONNX that have all that is needed, so that old runtimes read it, too."""
+_OPSET, _IR = 13, 7  # versions of ONNX that old runtimes read, too
 
 _PROBABILITIES: dict[str, list[tuple[Any, ...]]] = {
     "logistic": [("Sigmoid",)],
@@ -119,11 +118,9 @@ def to_onnx(model: Model | ModelSet) -> bytes:
 def to_sklearn(model: Model | ModelSet) -> Any:
     """A fitted estimator of scikit-learn that predicts as the model does, on raw features.
 
-    Of classifiers it is a `LogisticRegression` for the loss logistic, or of more than two classes an `SGDClassifier`,
-    which gives the probabilities of one against the rest; an `SGDClassifier` for modified_huber; and else a
-    `LinearSVC`, which has no probabilities. Of regressions it is a `PoissonRegressor`, a `GammaRegressor` or a
-    `TweedieRegressor` for these losses, and else a `LinearRegression`. Of several targets it is a
-    `MultiOutputClassifier` or a `MultiOutputRegressor` of these.
+    For losses with probabilities it is a `LogisticRegression`, or an `SGDClassifier`, which gives those of one against
+    the rest; for other classifiers a `LinearSVC`. Of regressions it is a `PoissonRegressor`, a `GammaRegressor` or a
+    `TweedieRegressor`, or a `LinearRegression`. Of several targets it is one of several of these.
     """
     from scipy.sparse import csr_array
     from sklearn import linear_model, multioutput

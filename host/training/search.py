@@ -7,7 +7,6 @@ options of the problem, not on who has which columns.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +16,6 @@ from p4sgd.host.data.sample_weights import average
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError
-from p4sgd.host.image import Image
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
 from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept
@@ -208,47 +206,45 @@ class _Trials:
 
     def scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
         """The objective of each trial with these settings after so many updates: float64 (trials,)."""
-        trials = [self._models(each) for each in settings]
-        for begin, end in itertools.pairwise([0, *looks]):
-            if self.alone:
-                for (model,) in trials:
-                    self._train(model, range(begin, end))
-            else:
-                for update in range(begin, end):
-                    self._update(trials, update)
+        trials, done = [self._models(each) for each in settings], 0
+        batch, count = self._first.batch, self._first.mini_batches
+        for look in looks:
+            while done < look:  # there may be fewer mini-batches than updates
+                place = done % count
+                several = min(look - done, count - place)
+                self._train(trials, slice(place * batch, (place + several) * batch))
+                done += several
             yield self._score(trials)
 
     def _models(self, settings: RunSettings) -> list[Model]:
         """A model for each group of workers, which begins with zeros."""
         images = self._prepared.images
-        # The sum is clamped as that of a single worker: in `_update`, or where all columns are, by the model.
+        # The sum is clamped as that of a single worker: in `_train`, or where all columns are, by the model.
         limits = np.array([settings.partial_limit if self.alone else np.iinfo(np.int64).max])
         models = []
         for indices, features in self._groups:
-            layouts = [images[index].layout for index in indices]
-            zeros = [np.broadcast_to(np.int32(0), (each.config.engines, each.model_bytes // 4)) for each in layouts]
-            exempt = [_exempt_index(images[index]) for index in indices]
+            zeros, exempt = [], list[int | None]()
+            for image in (images[index] for index in indices):
+                layout, engines = image.layout, image.layout.config.engines
+                zeros.append(np.broadcast_to(np.int32(0), (engines, layout.model_bytes // 4)))
+                sizes = engines, layout.chunks, layout.config.lanes
+                exempt.append(None if image.exempt is None else int(np.ravel_multi_index(image.exempt, sizes)))
             models.append(new_model(features, zeros, settings, self._targets, limits, exempt))
         return models
 
-    def _train(self, model: Model, updates: range) -> None:
-        """Do some updates of a model with all columns; their numbers may exceed that of mini-batches."""
-        batch, count = self._first.batch, self._first.mini_batches
-        first = updates.start
-        while first < updates.stop:
-            end = min(updates.stop, (first // count + 1) * count)
-            model.train(slice(first % count * batch, (first % count + end - first) * batch))
-            first = end
-
-    def _update(self, trials: Sequence[Sequence[Model]], update: int) -> None:
-        """Train all trials on a mini-batch, of whose columns some are elsewhere, or both dense and sparse."""
-        begin = update % self._first.mini_batches * self._first.batch
-        rows = slice(begin, begin + self._first.batch)
-        own = [np.sum([model.forward(rows) for model in models], axis=0) for models in trials]
-        sums = golden.partial(self._ranks.all_sum(np.stack(own)), self._first, golden.Flags())
-        for models, z in zip(trials, sums, strict=True):
-            for model in models:
-                model.backward(rows, z)
+    def _train(self, trials: Sequence[Sequence[Model]], samples: slice) -> None:
+        """Train all trials on some mini-batches."""
+        if self.alone:
+            for (model,) in trials:
+                model.train(samples)
+            return
+        for begin in range(samples.start, samples.stop, self._first.batch):
+            rows = slice(begin, begin + self._first.batch)
+            own = [np.sum([model.forward(rows) for model in models], axis=0) for models in trials]
+            sums = golden.partial(self._ranks.all_sum(np.stack(own)), self._first, golden.Flags())
+            for models, z in zip(trials, sums, strict=True):
+                for model in models:
+                    model.backward(rows, z)
 
     def _score(self, trials: Sequence[Sequence[Model]]) -> FloatArray:
         # Whole micro-batches, of which some samples are left out again.
@@ -269,10 +265,3 @@ class _Trials:
                 penalties = self._prepared.penalties(self._options)
                 scores[trial] += penalty(self._prepared.penalised(weights), *penalties)
         return scores
-
-
-def _exempt_index(image: Image) -> int | None:
-    """Index of the bias among the weights of an image's engines; None if it has none."""
-    layout = image.layout
-    sizes = layout.config.engines, layout.chunks, layout.config.lanes
-    return None if image.exempt is None else int(np.ravel_multi_index(image.exempt, sizes))

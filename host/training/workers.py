@@ -27,9 +27,8 @@ from p4sgd.sim.sparse.data_parallel import SampleRanks
 
 class Workers:
     """The workers of a run: `deal_units` comes first, then `begin` for each row, and before each epoch `take_in` and
-    `open`; `adopt` where workers are lost. Since `begin`, ``prepared`` is the training set as it is dealt to the
-    workers now. ``source`` tells where the weights of the next epoch come from, ``None`` before the row is on the
-    device."""
+    `open`; `adopt` where workers are lost. ``prepared`` is the training set as it is dealt to the workers now, and
+    ``source`` tells where the weights of the next epoch come from, ``None`` before the row is on the device."""
 
     def __init__(
         self,
@@ -44,8 +43,7 @@ class Workers:
         self.options = options
         self.sample_ranks = sample_ranks
         self._ranks = ranks
-        self._owners = ranks if sample_ranks is None else SINGLE_PROCESS
-        """The ranks that have a worker each."""
+        self._owners = ranks if sample_ranks is None else SINGLE_PROCESS  # the ranks that have a worker each
         self._directory = directory
         self._events = events
         self._session: Session | None = None
@@ -56,12 +54,9 @@ class Workers:
         self._remarks: Remarks
 
     def deal_units(self, features: int, samples: int) -> tuple[Placement, dict[str, bool]]:
-        """Deal the features to the workers that are there.
-
-        Returns the workers with their units, and remarks, with whether they warn that workers are missing. Raises
-        `UserError` as `p4sgd.host.training.dealing.units.deal_units`, and `P4sgdError` if there are more workers than
-        the options say, or if the device fails.
-        """
+        """Deal the features to the workers that are there: their units, and remarks, with whether they warn that
+        workers are missing. Raises as `deal_to_device`, and `P4sgdError` if there are more workers than the options
+        say."""
         device, options, warnings = self.device, self.options, list[str]()
         there = len(device.workers) * self._owners.size
         if there > options.workers or (self._ranks.size > 1 and there < options.workers):
@@ -96,10 +91,7 @@ class Workers:
         total, network = prepared.shards[0].total, ranks.packets
         ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
         if ranks.size == 1:
-            remark = (
-                "--parallel data divides the samples among processes, and there is only one: start N of them with "
-                "mpiexec -n N, or leave it out, which is faster"
-            )
+            remark = "--parallel data is for several processes: start N of them with mpiexec -n N, or leave it out"
         remarks.add(remark)
 
     def open(self) -> Session:
@@ -123,8 +115,8 @@ class Workers:
         return session
 
     def adopt(self, error: P4sgdError) -> None:
-        """Deal the units of lost workers to the others, which go on from the weights of the last epoch; raises the
-        error, if this is not wanted or not possible."""
+        """Deal the units of lost workers to the others, which go on from the last epoch; raises the error if this is
+        not wanted or not possible."""
         before, errors = len(self.device.workers), [error]
         while True:
             self._drop(errors[-1])
@@ -172,7 +164,7 @@ class Workers:
         return about | {"message_times": None if times is None else times.to_json()}
 
     def _drop(self, error: P4sgdError) -> None:
-        """Go on without the workers whose loss an error reports; raises it if this is not wanted or not possible."""
+        """Go on without the workers whose loss an error reports, or raise it."""
         lost = error.lost_workers
         none_left = len(lost) == len(self.device.workers)
         if self.options.on_loss != "adopt" or not lost or none_left or self._ranks.size > 1:
