@@ -140,10 +140,8 @@ class GLMClassifier(ClassifierMixin, GLM):
                 raise ValueError("partial_fit takes one label a sample: fit takes several")
             data = self._labelled(X, y, sample_weight)
             numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
-            coding = LabelCoding(
-                Task.CLASSIFICATION, tuple(numbers.astype(np.float64).tolist()), names=data.label_names
-            )
-            return self._partial_fit(data, coding)
+            values = tuple(numbers.astype(np.float64).tolist())
+            return self._partial_fit(data, LabelCoding(Task.CLASSIFICATION, values, names=data.label_names))
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         X, y = self._validated(X, y, reset=reset, multi_output=True)

@@ -148,7 +148,7 @@ class GLM(BaseEstimator):
         return start if partial else start.anew()
 
     def _fit(self, data: Dataset) -> Self:
-        # What y is, scikit-learn has checked.
+        # scikit-learn has checked what y is.
         self._train(data, self._options(), self._start(partial=False) or Start(guess=False))
         return self
 
@@ -195,23 +195,20 @@ class GLM(BaseEstimator):
             except ValueError as error:
                 if not str(error).startswith("Input X contains NaN"):
                     raise
-                raise ValueError(
-                    "Input X contains NaN: fill the gaps, or fit with missing='mean' or 'indicator'"
-                ) from None
+                remedy = "fill the gaps, or fit with missing='mean' or 'indicator'"
+                raise ValueError(f"Input X contains NaN: {remedy}") from None
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        if columns is None:
-            if encoding is not None and any(column.values is not None for column in encoding.columns):
-                raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
-            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
-            table = Table.of_numbers((), X.shape[1]) if encoding is None else encoding.table
-            if encoding is not None and encoding.missing == "error":
-                assert_all_finite(X, input_name="X")
-            assert_all_finite(np.where(np.isnan(X), 0.0, X), input_name="X")
-            made = Rows(X, table)
-        else:
+        if columns is not None:
             validate_data(self, X, reset=reset, skip_check_array=True)
             made = rows_of(columns, encoding, self.missing)
+        elif encoding is not None and any(column.values is not None for column in encoding.columns):
+            raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
+        else:
+            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+            gaps = encoding is None or encoding.missing != "error"
+            assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
+            made = Rows(X, Table.of_numbers((), X.shape[1]) if encoding is None else encoding.table)
         if isinstance(y, str) and y == _NO_Y:
             return made
         y = _check_y(y, estimator=self, **how)

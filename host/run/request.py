@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.devices import CLUSTER
 from p4sgd.host.distributed.communicator import Communicator, broadcast
 from p4sgd.host.errors import UserError, flag, option
 from p4sgd.host.training.checkpoint import Checkpoint, has_ended, load_checkpoint
 from p4sgd.host.training.class_weights import class_weights_of, spell_class_weight
-from p4sgd.host.training.model_file import Model, ModelSet, load_model
+from p4sgd.host.training.model_file import load_model
 from p4sgd.host.training.options import Fact, options_with
 from p4sgd.host.training.start import Start
 
@@ -108,9 +108,10 @@ class TrainingRequest:
 
 def complete(
     request: TrainingRequest, ranks: Communicator
-) -> tuple[TrainingRequest, Checkpoint | None, Model | ModelSet | None]:
+) -> tuple[TrainingRequest, Checkpoint | None, FeatureSpace | None]:
     """A request with what it does not name from the checkpoint that it resumes, or from the model that it starts from;
-    and these. Raises `UserError` if it contradicts them, if nothing is left to do, or if the data are gone."""
+    that checkpoint, and the features of that model. Raises `UserError` if it contradicts them, if nothing is left to
+    do, or if the data are gone."""
     if request.init is not None and request.resume is not None:
         raise UserError(f"--resume goes on from {request.resume}, --init from {request.init}: leave one of them out")
     if request.init is not None and request.checkpoint is not None:
@@ -124,7 +125,7 @@ def complete(
     start = Start.of_model(model, str(request.init))
     began = {name: getattr(start.options, name) for name in options_with(Fact.FEATURES | Fact.OBJECTIVE)}
     _check_options(request, began, f"{request.init}: this model was trained", "--init")
-    return dataclasses.replace(request, options=dict(request.options) | began, start=start), None, model
+    return dataclasses.replace(request, options=dict(request.options) | began, start=start), None, model.space
 
 
 def _resumed(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -> TrainingRequest:

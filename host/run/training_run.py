@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p4sgd.host import devices, training
-from p4sgd.host.data import Dataset, read_dataset
+from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.data.identity import identify
 from p4sgd.host.devices import CLUSTER, DEVICES, Device
@@ -33,7 +33,7 @@ from p4sgd.host.run.request import TrainingRequest, complete
 from p4sgd.host.training.checkpoint import CheckpointFile
 from p4sgd.host.training.dealing.units import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
-from p4sgd.host.training.model_file import Model, ModelSet, save_model
+from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
@@ -73,7 +73,7 @@ class TrainingRun:
         self.ranks = ranks
         check_same_request(request, ranks)
         asked = request
-        request, self.resume, model = complete(asked, ranks)
+        request, self.resume, like = complete(asked, ranks)
         raise_on_all(ranks, partial(check_outputs, request) if ranks.rank == 0 else None)
         self.device = request.device or "emulator"
         for what, name, known in (("device", self.device, DEVICES), ("configuration", asked.config, CONFIGURATIONS)):
@@ -93,7 +93,7 @@ class TrainingRun:
         images = check_new_images(request.images, self.options.workers)
         outputs = [request.out, request.report, request.checkpoint, *images]
         check_apart(outputs, [request.source, request.test, request.options_file])
-        self.rows = None if self.folder is not None else self._read_rows(model)
+        self.rows = None if self.folder is not None else self._read_rows(like)
         data = self.folder if self.rows is None else encode_table(self.rows, self.options)
         assert data is not None
         self.data: Dataset | PreparedFolder = data
@@ -224,22 +224,16 @@ class TrainingRun:
             raise UserError(f"{data}: was prepared with a scaling of its own: --init needs the data themselves")
         return open_prepared(Path(data), self.ranks, may_read_zeros=may_read_zeros)
 
-    def _read_rows(self, model: Model | ModelSet | None) -> Dataset:
-        """Read the training data; for a run that starts from a model they must have its features."""
+    def _read_rows(self, like: FeatureSpace | None) -> Dataset:
+        """Read the training data, with the features of the model that a run starts from."""
         request = self.request
         if request.data is None:
             raise UserError("there are no data to train on: name a file, a built-in data set or a prepared folder")
         if isinstance(request.data, Dataset):
             data = request.data
         else:
-            like, missing = None if model is None else model.space, self.options.missing
-            data = read_dataset(request.data, like=like, missing=missing, communicator=self.ranks, **request.reading)
-        if model is not None:
-            known, given, anew = model.space, data.space, "train anew without --init"
-            if given.count != known.count:
-                raise UserError(f"{data.name} has {given.count:,} features, {request.init} has {known.count:,}: {anew}")
-            if given.names and known.names and given.names != known.names:
-                raise UserError(f"{data.name}: the features are not those of {request.init}, in that order: {anew}")
+            how = {"like": like, "missing": self.options.missing, **request.reading}
+            data = read_dataset(request.data, communicator=self.ranks, **how)
         if request.samples is not None and request.samples < data.samples:
             data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
         return data

@@ -199,15 +199,12 @@ class CheckpointFile:
             raise UserError(f"{self.path}: has {last} of another run: {anew}") from error
         if epochs_done(states) >= epochs_done(saved.states):
             return
+        resume = f"--resume {self.path} continues from there"
         if not has_ended(saved.states, run.options):
-            raise UserError(
-                f"{self.path}: has {last} of this run: --resume {self.path} continues from there; to begin anew {anew}"
-            )
+            raise UserError(f"{self.path}: has {last} of this run: {resume}; to begin anew {anew}")
         if not self._overwrite:
-            raise UserError(
-                f"{self.path}: has this run to its end, {last}: --resume {self.path} goes on from there, with more "
-                f"--epochs, or writes the model, with --out; --overwrite does the same work again"
-            )
+            again = "with more --epochs, or writes the model, with --out; --overwrite does the same work again"
+            raise UserError(f"{self.path}: has this run to its end, {last}: {resume}, {again}")
 
     def keep(self, run: Run, states: Sequence[State], ranks: Communicator = SINGLE_PROCESS) -> None:
         """Write the file in rank 0, and note in all ranks that it is there; raises a `UserError` in all of them."""

@@ -110,7 +110,12 @@ def train(
         notes[f"{option('split', options.split)} changes nothing: all workers are {kinds.pop()}"] = False
     coding = prepared.targets.coding
     names, starts = coding.row_names, [start.row(row) for row in range(len(coding.rows))]
-    states = [_begun(each) for each in starts] if resume is None else copy.deepcopy(resume.states)
+    states = [
+        State(Weights(each.weights) if each.weights is not None else None, list(each.history), first_rate=each.rate)
+        for each in starts
+    ]
+    if resume is not None:
+        states = copy.deepcopy(resume.states)
     keep = None if checkpoint is None else partial(checkpoint.keep, run, states, ranks)
     held_out = {
         name: (samples, coding.labels_of(samples))
@@ -146,11 +151,6 @@ def train(
         if remark not in told and not remark.endswith(general):
             events.remark(remark)
     return result
-
-
-def _begun(start: Start) -> State:
-    weights = None if start.weights is None else Weights(start.weights)
-    return State(weights=weights, history=list(start.history), first_rate=start.rate)
 
 
 def _joined(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.prepared import features_read, prepare_for
@@ -88,11 +87,3 @@ def test_predictions_on_raw_data_are_the_activations_but_for_quantisation(stored
     loaded = load_model(tmp_path / "model")
     assert loaded.mixing.tobytes() == prepared.map.mixing.tobytes()
     assert np.array_equal(loaded.decision_function(data), model.decision_function(data))
-
-
-def test_units_workers_and_storage_change_no_feature():
-    data = dataset()
-    sparse = Dataset(scipy.sparse.csr_array(data.features), data.labels, "made")
-    expected = features_read(whitened(data))
-    for samples, more in ((data, {"unit": 64}), (data, {"workers": 4}), (sparse, {})):
-        assert np.array_equal(features_read(whitened(samples, **more)), expected)

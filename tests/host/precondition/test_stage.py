@@ -1,21 +1,14 @@
 """The factor stage: the same bits for any number of ranks and any plan, and plans that follow their models."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.mpi import MPIEXEC, needs_mpi
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import DistributedDataset
-from p4sgd.host.distributed import open_communicator
 from p4sgd.host.distributed.planner import FactorPlan
 from p4sgd.host.precondition import BLOCK, Moments, Whitening
 from p4sgd.host.precondition.moments import block_slices
@@ -108,28 +101,3 @@ def test_costs_are_those_of_rank_0():
         one, *others = run_ranks(3, lambda ranks, data=data, how=scaling: measure(spread(data, ranks), how))
         assert all(each == one for each in others)
         assert min(one.invert, one.send, one.add(4)) > 0
-
-
-@needs_mpi
-@pytest.mark.parametrize("size", [2, 4])
-def test_mpi(size):
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [MPIEXEC, "-n", str(size), sys.executable, __file__],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout.split()) == (0, ["done"] * size), done.stderr
-
-
-if __name__ == "__main__":  # as a rank
-    communicator = open_communicator("mpi")
-    made = make(300, 33 * BLOCK - 9, 6)
-    alone = fit(made)
-    plans = [any_plan(np.random.default_rng(seed), 33, communicator.size) for seed in range(4)]
-    for each in (None, *plans):
-        assert bits(whiten(spread(made, communicator), alone.scaling, 0.0, 8, each)[0]) == bits(alone)
-    sys.stdout.write("done\n")
