@@ -277,7 +277,8 @@ class TrainingRun:
         if configs is None or self.cluster is not None:  # a cluster's workers tell what they are, which may differ
             return
         if device == "rtl" and configs[0].sparse:
-            raise UserError(f"sparse workers cannot be simulated: choose another {option('config')} or device")
+            remedy = f"train without {option('device', 'rtl')}, or choose another {option('config')}"
+            raise UserError(f"sparse workers cannot be simulated: {remedy}")
         shards = deal_units(data.space.count, options, configs)
         if device == "rtl" and options.skip_zeros != "always":  # else images tell how large they are
             from p4sgd.sim.cluster.protocol import MEMORY_BITS
