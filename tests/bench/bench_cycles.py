@@ -1,7 +1,6 @@
-r"""Cycles of a mini-batch in simulated RTL beside the least that the architecture allows.
+"""Cycles of a mini-batch in simulated RTL beside the least that the architecture allows.
 
-    python tests/bench/bench_cycles.py [--config small] [--features 1024] [--precision 8] [--batch 8 64 …] \
-        [--stalls 0.1]
+    PYTHONPATH=tests python tests/bench/bench_cycles.py [--config small] [--batch 8 64 …] [--stalls 0.1]
 
 The least is (B/8)·C·P cycles of lines plus what separates the last line of a mini-batch from the first of the next:
 the way of the sums (last line in, dot products, AllReduce, loss, first backward line: L) and then one chunk's way
@@ -16,14 +15,12 @@ The last line says how many cycles are simulated in a second, in runs alone: wit
 and without reading and writing its memories.
 """
 
-import argparse
-import sys
 import time
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from support.random_image import random_image
+from support.script import parser_of, show
 
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.faults import simulated_faults
@@ -37,17 +34,13 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.emulator import EmulatedDevice
 
-sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from support.random_image import random_image
-
-
-def layout_for(config: WorkerConfig, options: argparse.Namespace, batch: int) -> ImageLayout:
+def layout_for(config: WorkerConfig, options: Any, batch: int) -> ImageLayout:
     """Layout of as many mini-batches as the longer run has."""
     return ImageLayout(config, options.features, options.mini_batches[1] * batch, options.precision)
 
 
-def settings_for(layout: ImageLayout, options: argparse.Namespace, batch: int, mini_batches: int) -> RunSettings:
+def settings_for(layout: ImageLayout, options: Any, batch: int, mini_batches: int) -> RunSettings:
     """A run of so many mini-batches."""
     return RunSettings(
         FeatureFormat(options.precision, options.precision, False),
@@ -66,7 +59,7 @@ Results = list[tuple[list[dict[str, int]], list[list[IntArray]]]]
 """For each mini-batch size the counters of worker 0 and the weights of all, after few mini-batches and after many."""
 
 
-def run_all(device: Device, options: argparse.Namespace) -> tuple[Results, float]:
+def run_all(device: Device, options: Any) -> tuple[Results, float]:
     """Run everything on a device; returns the results and the cycles in a second (an emulator has none)."""
     session = Session(device)
     session.load_table(get_loss("logistic").table())
@@ -90,15 +83,10 @@ def run_all(device: Device, options: argparse.Namespace) -> tuple[Results, float
 
 def main() -> None:
     """Print one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(
+        __doc__, features=1024, precision=8, workers=1, stale=False, stalls=0.0, seed=0, batch=[8, 16, 64, 256]
+    )
     parser.add_argument("--config", choices=PRESETS, default="small")
-    parser.add_argument("--features", type=int, default=1024, help="of each worker")
-    parser.add_argument("--precision", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--stale", action="store_true")
-    parser.add_argument("--stalls", type=float, default=0.0, help="chance of a pause in a memory channel in a cycle")
-    parser.add_argument("--seed", type=int, default=0, help="of the stalls")
-    parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 64, 256])
     parser.add_argument("--mini-batches", type=int, nargs=2, default=[2, 4], help="of the two runs of a pair")
     options = parser.parse_args()
     config: WorkerConfig = PRESETS[options.config]()
@@ -109,11 +97,7 @@ def main() -> None:
         result, rate = run_all(device, options)
         results.append(result)
     expected, _ = run_all(EmulatedDevice(config, options.workers), options)
-    table = Table(title=f"{options}")
-    for column in ("B", "stalls", "lines", "cycles", "beyond lines", "efficiency", "loss"):
-        table.add_column(column, justify="right")
-    for column in ("busy", "memory", "network", "chaining", "weights"):
-        table.add_column(column, justify="right")
+    rows = []
     few, many = options.mini_batches
     for case, batch in enumerate(options.batch):
         lines = batch // BANKS * layout_for(config, options, batch).chunks * options.precision
@@ -124,7 +108,7 @@ def main() -> None:
             cycles = period["CYCLES"]
             smooth = smooth or cycles
             same = np.array_equal(weights, expected[case][1]) and np.any(weights[1])
-            table.add_row(
+            row = (
                 str(batch),
                 f"{chance:.2%}",
                 str(lines),
@@ -135,7 +119,9 @@ def main() -> None:
                 *(f"{period[f'CYCLES_{name}']:.1f}" for name in ("BUSY", "MEMORY", "NETWORK", "CHAINING")),
                 "same" if same else "DIFFER",
             )
-    Console(width=140).print(table)
+            rows.append(row)
+    columns = ("B", "stalls", "lines", "cycles", "beyond lines", "efficiency", "loss")
+    show(f"{options}", (*columns, "busy", "memory", "network", "chaining", "weights"), rows)
     print(f"{rate:,.0f} cycles simulated in a second")
 
 

@@ -12,16 +12,13 @@ of P4SGD and over the turns of the others. CPU time, which other programs distur
 the time that has passed. Every number of threads gets processes of its own, in which no library may use more.
 """
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from scipy.sparse import csr_array
 from support.peers import PEERS, Settings, describe_machine, limit_threads
-from support.timing import Cost, alone, time_training
+from support.script import CONSOLE, Cost, alone, parser_of, show, time_training
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
@@ -32,7 +29,7 @@ _VALUES = 4_000_000
 """Feature values that are enough for Vowpal Wabbit, which reads them from a file again in every epoch."""
 
 
-def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace) -> tuple[dict[str, Cost], list[str]]:
+def measure(features: int, batch: int, threads: int, chosen: Any) -> tuple[dict[str, Cost], list[str]]:
     """Cost of a sample by row of the table, and who is left out; in a process of its own."""
     rng = np.random.default_rng(0)
     values = rng.random((chosen.samples, features), np.float32)
@@ -107,34 +104,34 @@ def measure(features: int, batch: int, threads: int, chosen: argparse.Namespace)
 
 def main() -> None:
     """Print one table for each number of features and of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=20_000)
-    parser.add_argument("--features", nargs="+", type=int, default=[30, 784, 4096])
-    parser.add_argument("--batch", nargs="+", type=int, default=[16, 64, 256, 1024])
-    parser.add_argument("--planes", nargs="+", type=int, default=[8, 4, 1])
-    parser.add_argument("--workers", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser = parser_of(
+        __doc__,
+        samples=20_000,
+        features=[30, 784, 4096],
+        batch=[16, 64, 256, 1024],
+        planes=[8, 4, 1],
+        workers=[1, 8],
+        threads=[1, 2],
+        loss="logistic",
+        turns=3,
+    )
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--loss", choices=("logistic", "squared"), default="logistic")
-    parser.add_argument("--turns", type=int, default=3)
     chosen = parser.parse_args()
-    console = Console(width=120)
     for threads in chosen.threads:
         limit_threads(threads)
-        console.print(describe_machine(threads), highlight=False)
+        CONSOLE.print(describe_machine(threads), highlight=False)
         for features in chosen.features:
             title = f"{chosen.samples:,} × {features:,}: thousand samples a second of CPU time (of time that passed)"
-            table = Table("", title=title)
             rows: dict[str, list[str]] = {}
             for batch in chosen.batch:
-                table.add_column(f"B = {batch}", justify="right")
                 costs, missing = alone(measure, features, batch, threads, chosen)
                 for row, cost in costs.items():
                     speeds = (chosen.samples / 1000 / seconds for seconds in (cost.cpu, cost.wall))
                     rows.setdefault(row, []).append("{:,.1f} ({:,.1f})".format(*speeds))
-            for row, cells in rows.items():
-                table.add_row(row, *cells)
-            console.print(table, *missing, sep="\n", highlight=False)
+            show(
+                title, ("", *(f"B = {batch}" for batch in chosen.batch)), ([row, *cells] for row, cells in rows.items())
+            )
+            CONSOLE.print(*missing, sep="\n", highlight=False)
 
 
 if __name__ == "__main__":

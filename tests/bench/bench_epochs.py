@@ -17,29 +17,25 @@ The optimum is that of L-BFGS in float64 on the standardised features, or of lea
 there is none, and the loss of scikit-learn's LogisticRegression with its default penalty (C = 1) stands for it; all
 train without a penalty.
 
-Few planes have an optimum of their own, which may be worse. The second table has the loss of the model file relative to
-the optimum, and the epochs until the loss on rounded features is within 1 % of the optimum of these features. The third
-has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.spec.timing` for one worker at
-250 MHz, with 592 ns of network (hw/net/README.md), without the search for the learning rate, which runs on the host.
+The second table has the loss of the model file relative to the optimum: few planes have one of their own, which may be
+worse. The third has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.spec.timing` for one
+worker at 250 MHz, with 592 ns of network (hw/net/README.md), without the search for the learning rate on the host.
 
 diamonds and fair need files of other packages, see `support.sets`. A set takes a minute or two.
 """
 
-import argparse
 import math
-import statistics
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import scipy.optimize
-from rich.console import Console
-from rich.table import Table
 from scipy.special import expit
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from support.events import events
+from support.script import parser_of, show
 from support.sets import MADE, REAL, LabelledSet, load_sets
 
 from p4sgd.host.data import Dataset
@@ -81,24 +77,18 @@ class Run:
     """The course of a run: relative losses of the best model after each epoch, and the cycles of an epoch."""
 
     losses: list[float] = field(default_factory=list)
-    own: list[float] = field(default_factory=list)
-    """Losses on rounded features relative to their optimum."""
     cycles: float = math.nan
     end: float = math.nan
     """Relative loss of the model file, with an intercept that is fitted to the samples without rounding."""
 
     def epochs(self, close: float = CLOSE[0]) -> int | None:
         """Epochs to ``close`` times the optimum; ``None`` if there were too few."""
-        return _first(self.losses, close)
+        return next((epoch for epoch, loss in enumerate(self.losses, 1) if loss <= close), None)
 
     @property
     def done(self) -> bool:
         """Whether nothing is left to be seen."""
-        return bool(self.losses) and self.losses[-1] <= CLOSE[-1] and (not self.own or min(self.own) <= CLOSE[0])
-
-
-def _first(losses: Sequence[float], close: float) -> int | None:
-    return next((epoch for epoch, loss in enumerate(losses, 1) if loss <= close), None)
+        return bool(self.losses) and self.losses[-1] <= CLOSE[-1]
 
 
 @dataclass
@@ -151,14 +141,6 @@ def prepare_run(problem: Problem, **options: object) -> tuple[Dataset, TrainingO
     return data, chosen, prepare(data, chosen, Placement(deal_units(data.feature_count, chosen, [CONFIG])))
 
 
-def rounded_optimum(problem: Problem, prepared: Prepared) -> float:
-    """The optimum of the features as the hardware reads them."""
-    [image], form = prepared.images, prepared.features
-    lines = image.layout.unpack_lines(np.stack(image.port_lines), form.precision, form.signed)
-    q = np.asarray(image.layout.unpad(lines)[: prepared.samples, : prepared.space.count], float)
-    return optimum(_standardise(q), problem.y, problem.made.loss)[0]
-
-
 def before(problem: Problem, planes: int) -> dict[str, object]:
     """Options that train as before the scaling ``standard``, the search for a rate and the schedule ``adaptive``."""
     options: dict[str, object] = {"precision": planes, "scaling": "minmax", "schedule": "constant"}
@@ -170,17 +152,15 @@ def before(problem: Problem, planes: int) -> dict[str, object]:
 def emulate(problem: Problem, epochs: int, **options: object) -> Run:
     """Train on the emulator until the loss is within 0.1 % of the optimum."""
     data, chosen, prepared = prepare_run(problem, epochs=epochs, **options)
-    own = rounded_optimum(problem, prepared)
-    [image], run, best = prepared.images, Run(), [math.inf, math.inf]
+    run, best = Run(), [math.inf, math.inf]
     network = round(NETWORK_NS / CLOCK_NS)
-    cycles = mini_batch_cycles(CONFIG, BATCH, image.layout.chunks, prepared.features.precision, network)
+    cycles = mini_batch_cycles(CONFIG, BATCH, prepared.images[0].layout.chunks, prepared.features.precision, network)
     run.cycles = -(-prepared.samples // BATCH) * cycles
 
     def look(record: EpochRecord) -> None:
         metrics = record.metrics
         best[:] = min(best, [metrics["train_loss"], metrics["test_loss"]])
         run.losses.append(best[1] / problem.optimum)
-        run.own.append(metrics["train_loss"] / own)
         if run.done:
             raise KeyboardInterrupt  # ends the training
 
@@ -298,100 +278,33 @@ def options_of(run: str, problem: Problem, planes: int) -> dict[str, object]:
     return {"precision": planes} | ({"precondition": "block"} if run == "block" else {})
 
 
-Rows = dict[tuple[str, int], dict[str, Run]]
-"""By data set and planes: runs by name. The peers of a set are the same for all planes."""
-
-
-def show(rows: Rows, shapes: dict[str, str], epochs: int, console: Console) -> None:
-    """Print the tables."""
-    many = f">{epochs}"
-
-    def table(title: str, names: Sequence[str], cell: Callable[[Run], str]) -> None:
-        result = Table(title=title)
-        result.add_column("data")
-        for name in ("P", *names):
-            result.add_column(name, justify="right")
-        for (name, planes), runs in rows.items():
-            result.add_row(shapes[name], str(planes), *(cell(runs[each]) for each in names))
-        console.print(result)
-
-    def own(run: Run) -> str:
-        lowest = run.end - 1
-        return f"{lowest:.1%}, {_first(run.own, CLOSE[0]) or many}" if lowest > 0.001 else "reached"
-
-    def time(run: Run) -> str:
-        reached = run.epochs()
-        return (
-            f"{reached * run.cycles * CLOCK_NS / 1e6:.3g}"
-            if reached
-            else f">{epochs * run.cycles * CLOCK_NS / 1e6:.3g}"
-        )
-
-    def both(run: Run) -> str:
-        return " / ".join(str(run.epochs(close) or many) for close in CLOSE)
-
-    table("epochs to 1 % / 0.1 % above the optimum", (*RUNS, *PEERS), both)
-    table("loss of the model above the optimum, epochs to 1 % above that of rounded features", RUNS, own)
-    table("ms on a U280 to 1 %", RUNS, time)
-
-
-def summarise(rows: Rows, epochs: int) -> Iterator[str]:
-    """Compare runs: medians, and where the default is worse."""
-    for run in RUNS[1:]:
-        factors, worse = [], []
-        for (name, planes), runs in rows.items():
-            old, new = runs["before"], runs[run]
-            goal = max(old.losses[-1], 1.0) * CLOSE[0]
-            needed = _first(new.losses, goal)
-            factor = (_first(old.losses, goal) or epochs) / needed if needed else 0.0
-            factors.append(factor)
-            if factor < 1:
-                worse.append(
-                    f"{name} at {planes}" + ("" if needed else f" (+{new.losses[-1] / old.losses[-1] - 1:.1%})")
-                )
-        yield (
-            f"{run}: to 1 % above the lowest loss of before, {statistics.median(factors):.3g} times fewer epochs in "
-            f"the median of {len(factors)} cases; more on {', '.join(worse) or 'none'}"
-        )
-        reached = [runs for runs in rows.values() if runs[run].epochs()]
-        if reached:
-            ratios = [(runs["before"].epochs() or epochs) / (runs[run].epochs() or epochs) for runs in reached]
-            also = sum(runs["before"].epochs() is not None for runs in reached)
-            yield (
-                f"{run}: within 1 % in {len(ratios)} cases, after {statistics.median(ratios):.3g} times fewer epochs "
-                f"than before in the median, at least (before got there in {also} of them)"
-            )
-        for peer in PEERS:
-            best = {
-                name: (runs[run].epochs() or math.inf) / (runs[peer].epochs() or epochs)
-                for (name, planes), runs in rows.items()
-                if planes == 8
-            }
-            if best:
-                each = ", ".join(f"{name} {ratio:.3g}" for name, ratio in best.items())
-                median = statistics.median(best.values())
-                yield f"{run} at 8 planes: epochs relative to {peer}, median {median:.3g}: {each}"
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, planes=[1, 2, 4, 8], epochs=100)
     parser.add_argument("--set", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--planes", nargs="+", type=int, default=[1, 2, 4, 8])
-    parser.add_argument("--epochs", type=int, default=100)
-    chosen = parser.parse_args()
-    console, rows, shapes = Console(width=120), Rows(), {}
+    chosen, tables = parser.parse_args(), ([], [], [])
+    many = f">{chosen.epochs}"
     for name, made in load_sets(chosen.set):
         problem = make_problem(made)
         samples, features = problem.x.shape
-        shapes[name] = f"{name}, {samples:,} × {features}" + (" (separable)" if problem.separable else "")
-        peers = {peer: follow(problem, steps(problem), chosen.epochs) for peer, steps in PEERS.items()}
+        shape = f"{name}, {samples:,} × {features}" + (" (separable)" if problem.separable else "")
+        peers = [follow(problem, steps(problem), chosen.epochs) for steps in PEERS.values()]
         for planes in chosen.planes:
-            runs = {run: emulate(problem, chosen.epochs, **options_of(run, problem, planes)) for run in RUNS}
-            rows[name, planes] = runs | peers
-    show(rows, shapes, chosen.epochs, console)
-    for line in summarise(rows, chosen.epochs):
-        console.print(line, highlight=False)
+            runs = [emulate(problem, chosen.epochs, **options_of(run, problem, planes)) for run in RUNS]
+            cells = (
+                [" / ".join(str(run.epochs(close) or many) for close in CLOSE) for run in (*runs, *peers)],
+                [f"{run.end - 1:.1%}" for run in runs],
+                [f"{(run.epochs() or math.inf) * run.cycles * CLOCK_NS / 1e6:.3g}" for run in runs],
+            )
+            for table, own in zip(tables, cells, strict=True):
+                table.append([shape, str(planes), *own])
+    titles = (
+        "epochs to 1 % / 0.1 % above the optimum",
+        "loss of the model above the optimum",
+        "ms on a U280 to 1 %",
+    )
+    for title, rows, names in zip(titles, tables, ((*RUNS, *PEERS), RUNS, RUNS), strict=True):
+        show(title, ("data", "P", *names), rows)
 
 
 if __name__ == "__main__":

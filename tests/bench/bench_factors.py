@@ -6,7 +6,6 @@ In every round costs are measured and each variant runs once with a plan made fr
 rank, medians of the rounds, in ms. Without overlap a sum is waited for before the next block's moments are computed.
 """
 
-import argparse
 import math
 import os
 import statistics
@@ -17,9 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from support.mpi import run_as_ranks
+from support.script import CONSOLE, parser_of, show
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import DistributedDataset
@@ -67,7 +65,7 @@ class Waiting:
         return SimpleNamespace(wait=lambda: total, done=lambda: True)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Measure, as a rank; rank 0 prints."""
     ranks = open_communicator("mpi")
     samples, columns = options.samples // ranks.size * ranks.size, options.columns
@@ -98,27 +96,22 @@ def run(options: argparse.Namespace) -> None:
     def median(values: Iterable[float]) -> str:
         return f"{statistics.median(values) * 1e3:.1f}"
 
-    table = Table(title=f"{samples:,} samples of {columns:,} columns, {ranks.size} ranks, {os.cpu_count()} processors")
-    for name in ("whitened", "sums", "overlap"):
-        table.add_column(name)
-    for name in ("messages", "sent", "measured, ms", "least, ms", "predicted, ms", "lower bound, ms"):
-        table.add_column(name, justify="right")
+    rows = []
     for times, (place, merge, overlap) in zip(found, VARIANTS, strict=True):
         numbers = [f"{statistics.median(getattr(each, name) for each in times):.0f}" for name in ("messages", "sent")]
         measured = [each.measured_s for each in times]
         predicted = median(each.predicted_s for each in times) if merge == "planned" else ""
         bound = median(each.lower_bound_s for each in times)
-        table.add_row(place, merge, overlap, *numbers, median(measured), median([min(measured)]), predicted, bound)
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"measuring costs and planning: {median(planning)} ms; rounds: {options.rounds}")
+        rows.append([place, merge, overlap, *numbers, median(measured), median([min(measured)]), predicted, bound])
+    title = f"{samples:,} samples of {columns:,} columns, {ranks.size} ranks, {os.cpu_count()} processors"
+    times_ms = ("measured, ms", "least, ms", "predicted, ms", "lower bound, ms")
+    show(title, ("whitened", "sums", "overlap", "messages", "sent", *times_ms), rows)
+    CONSOLE.print(f"measuring costs and planning: {median(planning)} ms; rounds: {options.rounds}")
 
 
 def main() -> None:
     """Start the ranks, or be one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("columns", 4096), ("samples", 8000), ("rounds", 15)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = parser_of(__doc__, columns=4096, samples=8000, rounds=15)
     run_as_ranks(parser, run)
 
 

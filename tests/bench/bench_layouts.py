@@ -8,15 +8,13 @@ those of the software switch, of BMv2 with --bmv2, or of MPI. All layouts must e
 namespaces: root, or `unshare -Urn` before it; for BMv2 also p4c-bm2-ss, simple_switch_grpc and ethtool.
 """
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from support.lab import Lab
+from support.script import CONSOLE, parser_of, show
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build
 from p4sgd.host.data.synth import make_dataset, write_dataset
@@ -92,36 +90,24 @@ def row(layout: Layout, document: dict, batch: int) -> list[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="rcv1", help="a shape of p4sgd data synth")
-    parser.add_argument("--scale", type=float, default=0.2)
-    parser.add_argument("--batch", type=int, nargs="+", default=[64, 1024])
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--bmv2", action="store_true")
+    parser = parser_of(__doc__, data="rcv1", scale=0.2, batch=[64, 1024], epochs=4, bmv2=False)
     options = parser.parse_args()
-    console = Console()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.libsvm"
         write_dataset(made := make_dataset(options.data, scale=options.scale), data)
         program = Path(folder) / "bmv2" if options.bmv2 else None
         if program and not build("bmv2", AggregatorConfig(slots=256, jobs=2), program)[1]:
             raise SystemExit(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
-        console.print(f"{options.data}: {made.samples:,} samples of {made.feature_count:,} features")
+        CONSOLE.print(f"{options.data}: {made.samples:,} samples of {made.feature_count:,} features")
         for batch in options.batch:
-            table = Table(
-                f"mini-batch of {batch}",
-                "frames of a process",
-                "their bytes",
-                "bytes by MPI",
-                "µs",
-                title_justify="left",
-            )
+            rows = []
             hashes = set()
             for layout in LAYOUTS:
                 document = measure(layout, data, batch, options.epochs, program)
                 hashes.add(document["weights_sha256"])
-                table.add_row(*row(layout, document, batch))
-            console.print(table)
+                rows.append(row(layout, document, batch))
+            columns = ("frames of a process", "their bytes", "bytes by MPI", "µs")
+            show(f"mini-batch of {batch}", ("", *columns), rows)
             if len(hashes) > 1:
                 raise SystemExit("the weights differ")
 

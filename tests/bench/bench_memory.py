@@ -1,7 +1,6 @@
-r"""Rates at which simulated memories deliver lines: by latency, reads under way, planes, and with refreshes.
+"""Rates at which simulated memories deliver lines: by latency, reads under way, planes, and with refreshes.
 
-    PYTHONPATH=tests python tests/bench/bench_memory.py [--stored 8] [--precision 1 2 4 8] \
-        [--latency 200 300 400] [--outstanding 16 64 128] [--refresh]
+    PYTHONPATH=tests python tests/bench/bench_memory.py [--latency 200 300 400] [--refresh]
 
 A rate is lines by cycles; 1 is a line a cycle, the most that an engine takes. The first table is of a long mini-batch:
 what a run takes more than one of half the size, so without its beginning and its end.
@@ -12,13 +11,12 @@ refresh all their banks at once. Readers catch up while the sums between mini-ba
 The weights of every run are compared with those of the golden model.
 """
 
-import argparse
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from support.jobs import random_job, run_on
+from support.script import parser_of, show
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
@@ -46,28 +44,26 @@ def cycles(device: RtlDevice, precision: int, stored: int, micro_batches: int, m
     return counters[0]["CYCLES"]
 
 
-def rates(options: argparse.Namespace) -> Table:
+def rates(options: Any) -> None:
     """The first table."""
-    table = Table(title=f"lines by cycles, P of {options.stored} stored planes")
-    for column in ("latency ns", "reads under way", *(f"P = {precision}" for precision in options.precision)):
-        table.add_column(column, justify="right")
+    rows = []
     for latency in options.latency:
         for outstanding in options.outstanding:
             device = RtlDevice(CONFIG, 1, memory=MemoryTiming(latency // CLOCK_NS, outstanding))
-            row = []
+            row = [str(latency), str(outstanding)]
             for precision in options.precision:
                 half, whole = (cycles(device, precision, options.stored, count) for count in MICRO_BATCHES)
-                row.append(CHUNKS * precision * (MICRO_BATCHES[1] - MICRO_BATCHES[0]) / (whole - half))
+                rate = CHUNKS * precision * (MICRO_BATCHES[1] - MICRO_BATCHES[0]) / (whole - half)
+                row.append(f"{rate:.3f}")
             device.close()
-            table.add_row(str(latency), str(outstanding), *(f"{rate:.3f}" for rate in row))
-    return table
+            rows.append(row)
+    columns = ("latency ns", "reads under way", *(f"P = {precision}" for precision in options.precision))
+    show(f"lines by cycles, P of {options.stored} stored planes", columns, rows)
 
 
-def losses(options: argparse.Namespace) -> Table:
+def losses(options: Any) -> None:
     """The second table."""
-    table = Table(title=f"cycles of a mini-batch, {CHUNKS} chunks, P = {options.stored}")
-    for column in ("B", "lines", "without refresh", "with refresh", "loss"):
-        table.add_column(column, justify="right")
+    rows = []
     timing = MemoryTiming(options.latency[0] // CLOCK_NS)
     for batch, counts in MINI_BATCHES.items():
         found = []
@@ -78,23 +74,18 @@ def losses(options: argparse.Namespace) -> Table:
             found.append((many - few) / (counts[1] - counts[0]))
         smooth, paused = found
         lines = batch // BANKS * CHUNKS * options.stored
-        table.add_row(str(batch), str(lines), f"{smooth:.0f}", f"{paused:.0f}", f"{paused / smooth - 1:.1%}")
-    return table
+        rows.append([str(batch), str(lines), f"{smooth:.0f}", f"{paused:.0f}", f"{paused / smooth - 1:.1%}"])
+    columns = ("B", "lines", "without refresh", "with refresh", "loss")
+    show(f"cycles of a mini-batch, {CHUNKS} chunks, P = {options.stored}", columns, rows)
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stored", type=int, default=8)
-    parser.add_argument("--precision", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--latency", type=int, nargs="+", default=[200, 300, 400], help="of a read, in ns")
-    parser.add_argument("--outstanding", type=int, nargs="+", default=[16, 64, 128], help="reads that a memory takes")
-    parser.add_argument("--refresh", action="store_true")
-    options = parser.parse_args()
-    console = Console(width=100)
-    console.print(rates(options))
+    defaults = {"precision": [1, 2, 4, 8], "latency": [200, 300, 400], "outstanding": [16, 64, 128]}
+    options = parser_of(__doc__, stored=8, refresh=False, **defaults).parse_args()
+    rates(options)
     if options.refresh:
-        console.print(losses(options))
+        losses(options)
 
 
 if __name__ == "__main__":

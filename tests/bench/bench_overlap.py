@@ -16,17 +16,15 @@ host/distributed/README.md has figures. The model has a processor for every rank
 keeps other programs away, it was right within 1 %.
 """
 
-import argparse
 import os
 import statistics
 import time
 from types import SimpleNamespace
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from support.mpi import run_as_ranks
 from support.random_image import random_image
+from support.script import parser_of, show
 
 from p4sgd.host.devices.session import Session
 from p4sgd.host.devices.worker_image import WorkerImage
@@ -43,7 +41,7 @@ from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 class Delayed:
     """Ranks whose started sums are kept back."""
 
-    def __init__(self, ranks: Communicator, options: argparse.Namespace) -> None:
+    def __init__(self, ranks: Communicator, options: Any) -> None:
         self._ranks = ranks
         self._message_s, self._latency_s = options.message_ms * 1e-3, options.latency_ms * 1e-3
         self._value_s = options.value_us * 1e-6
@@ -65,7 +63,7 @@ class Delayed:
         return SimpleNamespace(wait=wait, done=started.done)
 
 
-def train(ranks: Communicator, image: WorkerImage, merge: str, options: argparse.Namespace) -> tuple[Any, ...]:
+def train(ranks: Communicator, image: WorkerImage, merge: str, options: Any) -> tuple[Any, ...]:
     """Seconds of the second epoch, what is known about messages, and the weights after it."""
     sums, config = MergedSums(Delayed(ranks, options), merge, ahead=options.stale), image.layout.config
     remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
@@ -93,7 +91,7 @@ def train(ranks: Communicator, image: WorkerImage, merge: str, options: argparse
     return time.perf_counter() - begin, sums.times, session.read_weights()
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Measure, as a rank; rank 0 prints."""
     ranks = open_communicator("mpi")
     config, samples = WorkerConfig.u280_deep(), options.batch * options.mini_batches
@@ -111,11 +109,7 @@ def run(options: argparse.Namespace) -> None:
         raise SystemExit("the weights differ")
     if ranks.rank:
         return
-    table = Table(
-        title=f"{ranks.size} ranks, B = {options.batch:,}, {options.features:,} features, {os.cpu_count()} processors"
-    )
-    for column in ("", "micro-batches in each message", "epoch, ms", "mini-batch, ms", "predicted, ms"):
-        table.add_column(column, justify="right" if column else "left")
+    rows = []
     for name, each in found.items():
         middle = sorted(each, key=lambda pair: pair[0])[len(each) // 2][1]
         numbers = [
@@ -123,19 +117,15 @@ def run(options: argparse.Namespace) -> None:
             for values in zip(*((seconds, times.measured_s, times.predicted_s) for seconds, times in each), strict=True)
         ]
         lengths = " ".join(map(str, middle.messages[:6])) + (" …" if len(middle.messages) > 6 else "")
-        table.add_row(name, lengths, f"{numbers[0]:.0f}", *(f"{number:.2f}" for number in numbers[1:]))
-    Console(width=120).print(table)
+        rows.append([name, lengths, f"{numbers[0]:.0f}", *(f"{number:.2f}" for number in numbers[1:])])
+    title = f"{ranks.size} ranks, B = {options.batch:,}, {options.features:,} features, {os.cpu_count()} processors"
+    show(title, ("", "micro-batches in each message", "epoch, ms", "mini-batch, ms", "predicted, ms"), rows)
 
 
 def main() -> None:
     """Start the ranks, or be one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("batch", 512), ("mini-batches", 16), ("features", 98304), ("rounds", 5)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("message-ms", 1.0), ("value-us", 30.0), ("latency-ms", 0.0)):
-        parser.add_argument(f"--{name}", type=float, default=default)
-    parser.add_argument("--messages", type=int, nargs="*", default=[2, 4, 16])
-    parser.add_argument("--stale", action="store_true", help="with staleness: forward passes are a mini-batch ahead")
+    numbers = {"batch": 512, "mini_batches": 16, "features": 98304, "rounds": 5, "messages": [2, 4, 16]}
+    parser = parser_of(__doc__, message_ms=1.0, value_us=30.0, latency_ms=0.0, stale=False, **numbers)
     run_as_ranks(parser, run)
 
 

@@ -7,16 +7,14 @@ upload, divided by its micro-batches of 8 samples; the rate is the median of the
 beside the one that was predicted before the first epoch (`message_times` in the result).
 """
 
-import argparse
 import itertools
 import os
 import statistics
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from support.lab import Lab
+from support.script import CONSOLE, parser_of, show
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,17 +37,11 @@ def measure(lab: Lab, words: list[str]) -> tuple[dict, dict[str, tuple[float, fl
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default="digits:3")
-    parser.add_argument("--config", default="small")
-    parser.add_argument("--batch", nargs="*", default=["64", "256"])
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--merge", nargs="*", default=["1", "auto"], help="micro-batches in a packet")
+    parser = parser_of(
+        __doc__, data="digits:3", config="small", batch=["64", "256"], workers=4, epochs=30, merge=["1", "auto"]
+    )
     options = parser.parse_args()
-    console = Console()
     variants = list(itertools.product(options.batch, options.merge))
-    table = Table("process", *(f"--batch {batch} --merge {merge}: user, kernel" for batch, merge in variants))
     spent: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder), options.workers, config=options.config, network="resend_us = 20000")
@@ -65,11 +57,8 @@ def main() -> None:
                 told = "nothing predicted"
                 if found is not None:
                     taken, predicted = found["measured_s"] * 1e3, found["predicted_s"] * 1e3
-                    told = (
-                        f"a mini-batch took {taken:.2f} ms, predicted {predicted:.2f} ({predicted / taken - 1:+.0%}), "
-                    )
-                    told += f"planned in {found['planning_s']:.2f} s"
-                console.print(
+                    told = f"a mini-batch took {taken:.2f} ms, predicted {predicted:.2f} ({predicted / taken - 1:+.0%})"
+                CONSOLE.print(
                     f"{options.config}, {options.workers} workers, --batch {batch}, {document['packets']}: "
                     f"{statistics.median(rates):,.0f} samples/s ({min(rates):,.0f} to {max(rates):,.0f}), {resent:,} "
                     f"of {sent:,} packets sent again; {told}"
@@ -81,9 +70,8 @@ def main() -> None:
                     spent.setdefault(name, []).append(" ".join(f"{each * 1e6:.0f}" for each in times))
         finally:
             lab.close()
-    for name, columns in spent.items():
-        table.add_row(name, *columns)
-    console.print("µs of processor time a micro-batch:", table)
+    columns = ("process", *(f"--batch {batch} --merge {merge}: user, kernel" for batch, merge in variants))
+    show("µs of processor time a micro-batch", columns, ([name, *times] for name, times in spent.items()))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ Needs network namespaces: root, or `unshare -Urn` before it. All workers are slo
 machine need not have a core for each; one of them further, to ``--slow`` of that. Times are medians of epochs.
 """
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from support.lab import Lab
+from support.script import parser_of, show
 
 _BATCH = 64
 
@@ -29,15 +27,8 @@ def train(lab: Lab, samples: int, epochs: int, *words: str) -> tuple[float, dict
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--slow", type=float, default=0.5)
-    parser.add_argument("--speed", type=float, default=0.1)
-    parser.add_argument("--features", type=int, default=65_536)
-    parser.add_argument("--samples", type=int, default=1024)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--config", default="u280")
-    options = parser.parse_args()
-    table = Table("one worker", "shares", "units", "a mini-batch", "relative")
+    parser = parser_of(__doc__, slow=0.5, speed=0.1, features=65_536, samples=1024, epochs=5, config="u280")
+    options, rows = parser.parse_args(), []
     base = 0.0
     for slow in (1.0, options.slow):
         with tempfile.TemporaryDirectory() as folder:
@@ -51,12 +42,12 @@ def main() -> None:
                     time, document = train(lab, options.samples, options.epochs, "--shares", shares)
                     base = base or time
                     units = " ".join(map(str, document["units"]))
-                    table.add_row(f"{slow:g}", shares, units, f"{time:.2f} ms", f"{time / base:.2f}")
+                    rows.append([f"{slow:g}", shares, units, f"{time:.2f} ms", f"{time / base:.2f}"])
                     if shares == "auto":
                         print(*document["remarks"], sep="\n")
             finally:
                 lab.close()
-    Console().print(table)
+    show("", ("one worker", "shares", "units", "a mini-batch", "relative"), rows)
 
 
 if __name__ == "__main__":

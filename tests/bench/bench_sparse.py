@@ -13,31 +13,15 @@ medians over the turns.
 - An epoch of P4SGD is all from one report of an epoch to the next, losses included, and in the second column the run of
   the device alone. An epoch of the others is what fits of one epoch and of all differ by, without losses.
 - Memory is the peak of a process of its own that reads the data from an NPZ file and trains, beyond what it had after
-  the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. What the
-  few samples left in the allocator is given back first, or it would hide what columns take. The last row has the same
-  of training from a folder that `p4sgd data prepare` made, with the first batch, where no matrix is in memory; and then
-  without the pages of its files, which the system takes back when it needs them. In P4SGD an entry takes 18
-  bytes, 12 of them in the CSR matrix, a column 16, and a sample some 60. So with B = 64, in MiB and times the CSR
-  matrix, with or without L2, and for scikit-learn: ``real-sim`` 71 (1.66) and 48 (1.13), ``rcv1`` 29 (1.70) and 20
-  (1.13), and ``wide`` 48 or with L2 49 (2.72, 2.79) and 28 (1.62). Of the 16 bytes the order of columns, the weights of
-  the best epoch, the device's new ones and those that evaluation has put in the order of units take 4 each. With L2 a
-  run has counts of penalties before it has new weights twice. The matrix stays, because in the end the model is
-  measured on unrounded samples; images are gone then. From a prepared folder ``real-sim`` takes 26 (0.60), ``rcv1`` 11
-  (0.63), and ``wide`` 33 (1.9), 27 (1.55) of them without pages of files.
-- On one idle core of an Intel Xeon (Emerald Rapids), ms of CPU time in turns: a run of the device with B = 64, an epoch
-  with losses, and an epoch of scikit-learn. ``rcv1`` 3.5, 5.8, 3.6; ``real-sim`` 7.9, 13.0, 9.4; ``wide`` 5.6, 10.9,
-  10.8. With L2 ``rcv1`` 5.0, 7.5, 3.6; ``real-sim`` 11.0, 16.3, 9.7; ``wide`` 12.2, 21.8, 10.6. With L2 and B = 256
-  runs take 4.0, 9.3 and 10.4. With L1 ``rcv1`` takes 5.2, 7.9, 15.7, on a busy machine.
-- Of an epoch in ``wide``, dot products take 1.3 ms, weights in the order of units 1.5, the intercept 2.6, the mean loss
-  and the accuracy 0.9. With B = 64 a mini-batch has too few entries for a second thread.
-- A run takes 2.0 ns an entry, 0.9 of it forward and 0.9 backward. With L2 a weight that has all penalties at once takes
-  0.08 ns a step, one that catches up 4 ns in the cache and 8 in ``wide``: high rates of the first epochs take longest.
+  the same with a few samples; and that in relation to the CSR matrix. Vowpal Wabbit keeps its data in a file. The last
+  row has the same of training from a folder that `p4sgd data prepare` made, with the first batch; and then without the
+  pages of its files, which the system takes back when it needs them. In P4SGD an entry takes 18 bytes, 12 of them in
+  the CSR matrix, a column 16, and a sample some 60.
 - The objective is the mean logistic loss with the penalties, computed here from the coefficients. The last columns have
   the epochs and the time of the shortest fit whose objective is at most 1 % above that of P4SGD with the first batch
   after all epochs, of fits with 1, 2, 5, 10, … epochs; the search of P4SGD and its packing count.
 """
 
-import argparse
 import ctypes
 import dataclasses
 import gc
@@ -52,10 +36,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
 from support.peers import PEERS, Settings, describe_machine, limit_threads
-from support.timing import Cost, alone, time_training
+from support.script import CONSOLE, Cost, alone, parser_of, show, time_training
 
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.read import open_source
@@ -194,7 +176,7 @@ def with_best_rate(name: str, data: Dataset, settings: Settings, epochs: int) ->
     return found[min(found)]
 
 
-def compare(path: Path, settings: Settings, chosen: argparse.Namespace) -> dict[str, list[str]]:
+def compare(path: Path, settings: Settings, chosen: Any) -> dict[str, list[str]]:
     """Cells of the table but memory, by name; in a process of its own."""
     data = read_dataset(path)
     choices = {f"p4sgd B={batch}": dataclasses.replace(settings, batch=batch) for batch in chosen.batch}
@@ -273,16 +255,10 @@ def prepare(path: Path, settings: Settings) -> None:
 
 def main() -> None:
     """Print one table for each data set, penalty and number of threads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--batch", nargs="+", type=int, default=[16, 64, 1024])
-    parser.add_argument("--penalty", nargs="+", choices=PENALTIES, default=list(PENALTIES))
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--peers", nargs="*", choices=_PEERS, default=list(_PEERS))
-    parser.add_argument("--epochs", type=int, default=20, help="at least 2")
-    parser.add_argument("--turns", type=int, default=3)
-    chosen = parser.parse_args()
-    console, left_out = Console(width=140), []
+    parser = parser_of(__doc__, batch=[16, 64, 1024], threads=[1, 2], epochs=20, turns=3)
+    for name, choices in (("data", DATA), ("penalty", PENALTIES), ("peers", _PEERS)):
+        parser.add_argument(f"--{name}", nargs="*", choices=choices, default=list(choices))
+    chosen, left_out = parser.parse_args(), []
     for name in list(chosen.peers):
         try:
             PEERS[name].check()
@@ -298,21 +274,20 @@ def main() -> None:
                 made = DATA[name]()
                 write_dataset(made, path)
                 write_dataset(Dataset(made.features[:_FEW], made.labels[:_FEW], name), few)
-            console.print(describe_machine(threads), *left_out, sep="\n", highlight=False)
+            CONSOLE.print(describe_machine(threads), *left_out, sep="\n", highlight=False)
             for penalty in chosen.penalty:
                 settings = Settings(threads=threads, l2=PENALTIES[penalty][0], l1=PENALTIES[penalty][1])
-                table = Table("", title=f"{name}, penalty {penalty}, {threads} threads: CPU time (time that passed)")
-                for column in _COLUMNS:
-                    table.add_column(column, justify="right")
+                rows = []
                 for row, cells in alone(compare, path, settings, chosen).items():
                     batch = int(row.partition("=")[2] or 1)
                     peak = alone(memory, row, path, few, dataclasses.replace(settings, batch=batch))
-                    table.add_row(row, *cells[:2], peak, *cells[2:])
+                    rows.append([row, *cells[:2], peak, *cells[2:]])
                 settings = dataclasses.replace(settings, batch=chosen.batch[0])
                 for source in (path, few):
                     alone(prepare, source, settings)
-                table.add_row(_PREPARED, "", "", alone(memory, _PREPARED, path, few, settings))
-                console.print(table)
+                rows.append([_PREPARED, "", "", alone(memory, _PREPARED, path, few, settings)])
+                title = f"{name}, penalty {penalty}, {threads} threads: CPU time (time that passed)"
+                show(title, ("", *_COLUMNS), rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Packets and values per second of the software aggregator, over virtual Ethernet interfaces or UDP.
 
-    python tests/bench/bench_switch.py [--udp] [--workers 1 2 4 8] [--slots 64] [--rounds 200]
+    PYTHONPATH=tests python tests/bench/bench_switch.py [--udp] [--workers 1 2 4 8] [--slots 64] [--rounds 200]
         [--micro-batches 0 1 8 45] [--queued]
 
 Another process plays all workers: it keeps the slots in flight, PARTIAL to FULL and ACK to CLEAR, with frames that were
@@ -16,7 +16,6 @@ The peer is MPI_Allreduce of as many int32 as a packet has, between as many proc
 one after the other, or as many at a time as there are slots (MPI_Iallreduce), whichever is faster.
 """
 
-import argparse
 import math
 import os
 import select
@@ -29,13 +28,9 @@ from contextlib import ExitStack, closing
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
-
 from support.mpi import MPIEXEC
 from support.namespace import Namespace
+from support.script import parser_of, show
 from support.switch import MAC, from_worker, serving, worker_mac
 
 from p4sgd.host.aggregators.membership import GROUP_MAC
@@ -166,38 +161,27 @@ def measure_peer(workers: int, values: int, slots: int, rounds: int) -> float:
 
 def main() -> None:
     """Print one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--udp", action="store_true")
-    parser.add_argument("--queued", action="store_true")
-    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
-    parser.add_argument("--slots", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--micro-batches", type=int, nargs="*", default=[0, 1, 8, 45])
-    options = parser.parse_args()
-    slots, rounds = options.slots, options.rounds
-    table = Table(title=f"{slots} slots in flight, an answer to all goes to every worker")
-    columns = ("workers", "micro-batches", "packets/s in, reached", "µs", "in the kernel")
-    for column in (*columns, "packets/s in, a core has time for", "values/s, reached", "values/s, MPI"):
-        table.add_column(column, justify="right")
+    defaults = {"workers": [1, 2, 4, 8], "micro_batches": [0, 1, 8, 45]}
+    options = parser_of(__doc__, udp=False, queued=False, slots=64, rounds=200, **defaults).parse_args()
+    slots, rounds, rows = options.slots, options.rounds, []
     for workers in options.workers:
         for merged in options.micro_batches:
             rate, each, kernel = measure(workers, slots, rounds, merged, udp=options.udp, queued=options.queued)
             values = 8 * max(1, merged)
             summed = rate / (2 * workers) * values  # a PARTIAL and an ACK of each worker
             peer = values / measure_peer(workers, values, slots, rounds)
-            table.add_row(
-                f"{workers}",
-                f"{merged or 'version 1'}",
-                *(
-                    f"{rate:,.0f}",
-                    f"{each:.2f}",
-                    f"{kernel:.0%}",
-                    f"{1e6 / each:,.0f}",
-                    f"{summed:,.0f}",
-                    f"{peer:,.0f}",
-                ),
+            numbers = (
+                f"{rate:,.0f}",
+                f"{each:.2f}",
+                f"{kernel:.0%}",
+                f"{1e6 / each:,.0f}",
+                f"{summed:,.0f}",
+                f"{peer:,.0f}",
             )
-    Console(width=130).print(table)
+            rows.append([f"{workers}", f"{merged or 'version 1'}", *numbers])
+    packets = ("packets/s in, reached", "µs", "in the kernel", "packets/s in, a core has time for")
+    columns = ("workers", "micro-batches", *packets, "values/s, reached", "values/s, MPI")
+    show(f"{slots} slots in flight, an answer to all goes to every worker", columns, rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ The data are made: ``gisette`` has that set's shape with 13 % of the values, ``r
 ``dense`` is 20,000 × 4,096 in float32, and ``breast_cancer`` the real one, both as NPZ.
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -26,12 +25,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from support.peers import PEERS, describe_machine, limit_threads, read_file
-from support.timing import alone
+from support.script import CONSOLE, alone, parser_of, show
 
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.synth import make_dataset, write_dataset
@@ -125,7 +123,7 @@ class JobError(Exception):
 class Contender:
     """The jobs of P4SGD or of a peer on a file."""
 
-    def __init__(self, name: str, path: Path, chosen: argparse.Namespace) -> None:
+    def __init__(self, name: str, path: Path, chosen: Any) -> None:
         self.name = name
         self._path, self._chosen = path, chosen
         self._rate = 1.0
@@ -145,13 +143,7 @@ class Contender:
         self._rate = min(losses, key=losses.__getitem__)
 
     def run(self, epochs: int) -> None:
-        """Do a job.
-
-        Raises
-        ------
-        JobError
-            If it fails.
-        """
+        """Do a job; JobError if it fails."""
         chosen, out = self._chosen, self._path.with_suffix(f".{self.name}")
         words = [str(self._path), "--epochs", str(epochs), "--batch", str(chosen.batch), "--out", str(out)]
         if self.name == "p4sgd":
@@ -185,8 +177,8 @@ class Contender:
         return [*cells, str(reached), f"{statistics.median(used.cpu for used in self.used[reached]):.2f}"]
 
 
-def compare(name: str, folder: Path, chosen: argparse.Namespace) -> tuple[Table, list[str]]:
-    """The table of a data set, and who is left out."""
+def compare(name: str, folder: Path, chosen: Any) -> None:
+    """Print the table of a data set, and who is left out."""
     path = folder / f"{name}.{DATA[name][0]}"
     alone(make_file, name, path)
     counts = [chosen.epochs, *(count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500) if count < chosen.epochs)]
@@ -204,34 +196,29 @@ def compare(name: str, folder: Path, chosen: argparse.Namespace) -> tuple[Table,
         for count in counts if turn == 0 else counts[:1]:
             for each in contenders.values():
                 each.run(count)
-    table = Table("", title=f"{path.name}, {path.stat().st_size / 2**20:,.1f} MiB, {chosen.epochs} epochs")
-    for column in ("CPU s", "wall s", "MiB", "loss", "epochs to the loss of p4sgd", "CPU s to it"):
-        table.add_column(column, justify="right")
-    for each in contenders.values():
-        table.add_row(*each.row(_CLOSE * contenders["p4sgd"].loss[chosen.epochs]))
-    return table, left_out
+    goal = _CLOSE * contenders["p4sgd"].loss[chosen.epochs]
+    show(
+        f"{path.name}, {path.stat().st_size / 2**20:,.1f} MiB, {chosen.epochs} epochs",
+        ("", "CPU s", "wall s", "MiB", "loss", "epochs to the loss of p4sgd", "CPU s to it"),
+        (each.row(goal) for each in contenders.values()),
+    )
+    CONSOLE.print(*left_out, sep="\n", highlight=False)
 
 
 def main() -> None:
     """Print one table for each data set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, epochs=10, batch=16, threads=1, turns=3)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where files are kept for the next time")
     chosen = parser.parse_args()
     limit_threads(chosen.threads)
-    console = Console(width=120)
-    console.print(describe_machine(chosen.threads), highlight=False)
+    CONSOLE.print(describe_machine(chosen.threads), highlight=False)
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name in chosen.data:
-            table, left_out = compare(name, folder, chosen)
-            console.print(table, *left_out, sep="\n", highlight=False)
+            compare(name, folder, chosen)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,20 @@ Data are made, scaled and rounded as for training, and lines are counted in them
 the order of heat, are dealt to the engines of all boards in turn. Cycles with directories are those of
 `support.directory_cycles`, without them those of `p4sgd.hw.spec.timing`: the simulated RTL is held to both, to the
 cycle. Beside them is what training predicts by the first 512 samples, and by which it chooses the split. A sparse
-worker is a core without packets, as in bench_split.py; the split is chosen anew in each case.
+worker is a core without packets, of 4 ns a nonzero; the split is chosen anew in each case.
 """
 
-import argparse
 import bisect
 import math
 import operator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sklearn.datasets
-from rich.console import Console
-from rich.table import Table
 from support.directory_cycles import schedule
+from support.script import parser_of, show
 
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.synth import SHAPES, make_source
@@ -57,9 +56,7 @@ def load(name: str, samples: int, batch: int, precision: int) -> tuple[Values, i
 class Estimate:
     """Times of a data set, in ns a sample."""
 
-    def __init__(
-        self, stored: Values, samples: int, total: int, config: WorkerConfig, options: argparse.Namespace
-    ) -> None:
+    def __init__(self, stored: Values, samples: int, total: int, config: WorkerConfig, options: Any) -> None:
         self._config, self._options, self._samples = config, options, samples
         heat = np.bincount(stored.columns[stored.values != 0], minlength=total)
         order = heat_order(heat[:-1], total)
@@ -169,24 +166,16 @@ class Estimate:
 def main() -> None:
     """Print the table."""
     names = ("rcv1", "real-sim", "avazu", "criteo", "kdd12", "digits")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--boards", type=int, default=2)
+    parser = parser_of(__doc__, boards=2, samples=16_384, batch=64, precision=8, network=BOARDS_NETWORK)
     parser.add_argument("--config", choices=list(PRESETS), default="u280")
-    parser.add_argument("--samples", type=int, default=16_384, help="most samples of a data set")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--precision", type=int, default=8)
-    parser.add_argument("--network", type=int, default=BOARDS_NETWORK, help="cycles from PARTIAL to FULL")
     parser.add_argument("--shapes", nargs="+", choices=names, default=names)
-    options = parser.parse_args()
-    title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
-    table = Table(title=title)
-    columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "predicted", "gain")
-    for column in ("", *columns, "split", "columns", "directories", "predicted", "columns", "gain"):
-        table.add_column(column, justify="right" if column else "left")
+    options, rows = parser.parse_args(), []
     for name in options.shapes:
         loaded = load(name, options.samples, options.batch, options.precision)
-        table.add_row(name, *Estimate(*loaded, PRESETS[options.config](), options).row())
-    Console(width=160).print(table)
+        rows.append([name, *Estimate(*loaded, PRESETS[options.config](), options).row()])
+    title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
+    columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "predicted", "gain")
+    show(title, ("", *columns, "split", "columns", "directories", "predicted", "columns", "gain"), rows)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,15 @@
     PYTHONPATH=tests python -m support.peers torch gisette.libsvm --epochs 10 --batch 16 --out model.npz
 
 None of the packages but scikit-learn is a dependency of P4SGD: `Peer.check` raises `ImportError` for one that is
-missing (``pip install torch vowpalwabbit xgboost-cpu``). They are imported where they are used, so that a job pays for
+missing (``pip install torch vowpalwabbit``). They are imported where they are used, so that a job pays for
 its own package alone. The jobs scale features as P4SGD does: dense ones to a mean of 0 and a deviation of 1, sparse
-ones to a largest magnitude of 1. Vowpal Wabbit and XGBoost read the file themselves and do without, because their steps
-heed the size of a feature.
+ones to a largest magnitude of 1. Vowpal Wabbit reads the file itself and does without, because its steps heed
+the size of a feature.
 """
 
 import argparse
 import importlib
 import importlib.metadata
-import json
 import os
 import platform
 import tempfile
@@ -235,56 +234,10 @@ class VowpalWabbit(Peer):
         return np.array(weights), self._model.get_weight(_CONSTANT % (1 << self._bits))
 
 
-class XGBoost(Peer):
-    """XGBoost's gblinear: a round of coordinate descent is an epoch."""
-
-    distribution, package, batches = "xgboost-cpu", "xgboost", "all"
-    has_rate = False
-
-    def __init__(self, features: Features, labels: FloatArray, settings: Settings) -> None:
-        import xgboost
-
-        self._take(xgboost.DMatrix(features, labels, nthread=settings.threads), settings)
-
-    @classmethod
-    def from_file(cls, path: Path, settings: Settings) -> "Peer":
-        if path.suffix != ".libsvm":
-            return cls(*read_file(path), settings)
-        import xgboost
-
-        peer = cls.__new__(cls)
-        peer._take(xgboost.DMatrix(f"{path}?format=libsvm", nthread=settings.threads), settings)
-        peer._first = 1  # it takes the numbers of features for those of columns
-        return peer
-
-    _first = 0
-
-    def _take(self, data: Any, settings: Settings) -> None:
-        self._data, logistic = data, settings.loss == "logistic"
-        if logistic:
-            data.set_label(data.get_label() > 0)
-        self._options = {
-            "booster": "gblinear",
-            "objective": "binary:logistic" if logistic else "reg:squarederror",
-            "base_score": 0.5 if logistic else 0.0,
-            "nthread": settings.threads,
-        }
-
-    def fit(self, epochs: int) -> None:
-        import xgboost
-
-        self._model = xgboost.train(self._options, self._data, epochs)
-
-    def _coefficients(self) -> tuple[FloatArray, float]:
-        dump = json.loads(self._model.get_dump(dump_format="json")[0])
-        return np.array(dump["weight"][self._first :]), float(dump["bias"][0])
-
-
 PEERS: Mapping[str, type[Peer]] = {
     "scikit-learn": ScikitLearn,
     "torch": Torch,
     "vowpal-wabbit": VowpalWabbit,
-    "xgboost": XGBoost,
 }
 """Peers by name."""
 

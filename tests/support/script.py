@@ -1,13 +1,17 @@
-"""What benchmarks measure: costs, those of P4SGD's epochs, and calls in processes of their own."""
+"""What benchmarks share: options with defaults, tables, costs of epochs, and calls in processes of their own."""
 
+import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -16,6 +20,32 @@ from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.model_file import Model
 from p4sgd.hw.spec.config import WorkerConfig
 from support.events import events
+
+CONSOLE = Console(width=160)
+
+
+def parser_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """A command line of options, each with the type of its default; lists take several values, False is a flag."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        word = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(word, action="store_true")
+        elif isinstance(default, list):
+            parser.add_argument(word, nargs="*", type=type(default[0]), default=default)
+        else:
+            parser.add_argument(word, type=type(default), default=default)
+    return parser
+
+
+def show(title: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table, numbers to the right."""
+    table = Table(title=title)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    CONSOLE.print(table)
 
 
 @dataclass(frozen=True)
