@@ -6,26 +6,23 @@ from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
-from p4sgd.sim.network.faults import DIRECTIONS, Bursts, Faults, Line, chances_of
+from p4sgd.sim.network.faults import DIRECTIONS, Losses, chances_of
 
 
 class _Direction:
     """Faults of one direction. They depend on the seed and the order of frames, not on time."""
 
     def __init__(self, chances: Mapping[str, float], rng: random.Random) -> None:
-        bursts = None
-        if chances["burst_begin"]:
-            if not chances["burst_end"]:
-                raise UserError("--fault burst_begin without burst_end: bursts would never end")
-            bursts = Bursts(chances["burst_begin"], chances["burst_end"], chances["burst_loss"])
-        self._line = Line(Faults(chances["loss"], bursts, duplication=chances["duplication"]), rng, Counter())
+        if chances["burst_begin"] and not chances["burst_end"]:
+            raise UserError("--fault burst_begin without burst_end: bursts would never end")
+        self._losses = Losses(rng, Counter(), chances)
         self._reordering = chances["reordering"]
         self._rng = rng
         self._held: list[bytes] = []
 
     def pass_on(self, frame: bytes) -> list[bytes]:
         """The frames that arrive when one is sent."""
-        copies = [frame] * len(self._line.arrivals(0))
+        copies = [frame] * self._losses.copies()
         if not self._held and self._rng.random() < self._reordering:
             self._held = copies  # until the next frame has overtaken them
             return []

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Bursts, Faults
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
@@ -27,6 +26,7 @@ from conformance.mutants import MUTANTS
 from support.aggregator_model import Aggregator
 from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
 from support.forgetful import Forgetful
+from support.lines import Faults
 
 
 class AnyKeyAtWorkers(Endpoint):
@@ -44,7 +44,7 @@ VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {
 
 FIGURES = (
     "version 2",
-    *("sums", "packets", "lost", "corrupted", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
+    *("sums", "packets", "lost", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
     *("wrong sums", "stalls"),
 )
 
@@ -52,21 +52,19 @@ PATIENCE = 200_000
 """Time without a sum that no faults drawn here explain: over a hundred resends, all of them lost."""
 
 
-def random_bursts(rng: random.Random) -> Bursts:
+def random_bursts(rng: random.Random) -> dict[str, float]:
     """Bad for up to a tenth of all packets, two to five in a row on average."""
     share, end = rng.uniform(0, 0.1), rng.uniform(0.2, 0.5)
-    return Bursts(begin=end * share / (1 - share), end=end, loss=rng.uniform(0.5, 0.95))
+    return {"burst_begin": end * share / (1 - share), "burst_end": end, "burst_loss": rng.uniform(0.5, 0.95)}
 
 
 def random_faults(rng: random.Random) -> Faults:
     """Of one direction."""
     return Faults(
         loss=maybe(rng, 0.1),
-        bursts=rng.choice([None, random_bursts(rng)]),
-        corruption=maybe(rng, 0.02),
+        **rng.choice([{}, random_bursts(rng)]),
         duplication=maybe(rng, 0.1),
         delay=rng.choice([(10, 10), (1, 30), (1, 100), (50, 300)]),
-        in_order=rng.random() < 0.2,
         straggle=maybe(rng, 0.02),
         straggle_delay=rng.randint(100, 3000),
     )

@@ -10,8 +10,8 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
 from p4sgd.sim.emulator.networked import NetworkedWorker
-from p4sgd.sim.network.faults import Faults, Line
 from support.aggregator_model import Aggregator
+from support.lines import Faults, Line
 from support.recording_device import BareDevice
 
 _GROUP = 1 << 40

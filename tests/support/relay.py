@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from p4sgd.host.links import open_link
-from p4sgd.sim.network.faults import Faults, Line
+from support.lines import Faults, Line
 
 
 def main(workers, seed, loss, duplication, delay_us):

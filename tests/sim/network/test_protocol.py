@@ -6,22 +6,21 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from support.aggregator_model import Aggregator
 from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
+from support.lines import Faults
 
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, DropReason, KeyedDrop, Packet, PacketType
 from p4sgd.sim.network.endpoint import Endpoint
-from p4sgd.sim.network.faults import Bursts, Faults
 
 SLOTS = 4
 
 directions = st.builds(
     Faults,
     loss=st.floats(0, 0.3),
-    bursts=st.none() | st.builds(Bursts, begin=st.floats(0, 0.05), end=st.floats(0.1, 0.9)),
-    corruption=st.floats(0, 0.05),
     duplication=st.floats(0, 0.3),
+    burst_begin=st.floats(0, 0.05),
+    burst_end=st.floats(0.1, 0.9),
     delay=st.sampled_from([(10, 10), (1, 60), (1, 300)]),
-    in_order=st.booleans(),
     straggle=st.floats(0, 0.05),
 )
 schedules = st.builds(
