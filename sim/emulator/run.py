@@ -15,7 +15,7 @@ from p4sgd.hw.spec.image import LABEL_BYTES, unpack_labels
 from p4sgd.hw.spec.register_map import Register
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.dense.model import Lines
+from p4sgd.sim.dense import Lines
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
 from p4sgd.sim.features import Source, new_model, shared_features
 from p4sgd.sim.model import Targets

@@ -17,7 +17,7 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.distributed.planner import CostTable, Passes
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.dense import model as dense_model
+from p4sgd.sim import dense
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=16, line_fifo_depth=128)
@@ -67,7 +67,7 @@ class Erratic:
     micro_batches=st.integers(1, 9),
     runs=st.integers(1, 2),
     sparse=st.sets(st.integers(0, 3)),
-    kept=st.sampled_from([dense_model.KEPT_BYTES, 0]),
+    kept=st.sampled_from([dense.KEPT_BYTES, 0]),
     stale=st.booleans(),
     wild=st.booleans(),
 )
@@ -81,7 +81,7 @@ def test_bits_are_those_of_the_golden_model(size, seed, merge, micro_batches, ru
         patch.setattr(overlap, "_MOST_ITEMS", 4)
         patch.setattr(overlap, "_PIECE", seed % 2)
         patch.setattr(overlap, "time", Erratic(seed))
-        patch.setattr(dense_model, "KEPT_BYTES", kept)
+        patch.setattr(dense, "KEPT_BYTES", kept)
         trained = train(job, merge, runs)
     expected = job.golden(runs)
     for (weights, status, _), wanted, flags in zip(trained, expected.weights, expected.flags, strict=True):

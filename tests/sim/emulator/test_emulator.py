@@ -17,10 +17,8 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
-from p4sgd.sim import features, parallel
-from p4sgd.sim.dense import model as dense_model
-from p4sgd.sim.dense import passes
-from p4sgd.sim.dense.model import KEPT_BYTES, DenseFeatures, Lines
+from p4sgd.sim import dense, features, parallel
+from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.run import read_settings
 from p4sgd.sim.features import shared_features
@@ -70,15 +68,15 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         if kind not in ("lines", "directories"):
             stored[rng.random(stored.shape) < (0.8 if kind == "entries" else 0.98)] = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_model, "KEPT_BYTES", kept)
-        patch.setattr(dense_model, "_PART", part)
+        patch.setattr(dense, "KEPT_BYTES", kept)
+        patch.setattr(dense, "_PART", part)
         patch.setattr(sparse_model, "_PART", part)
         patch.setattr(sparse_model, "_THREAD_ENTRIES", 1)
         patch.setattr(penalties, "_STEP_TIME", step_time)
         patch.setattr(features, "_LEAST", 1)
         patch.setattr(features, "_SAMPLED", 100)
         patch.setattr(parallel, "THREADS", threads)
-        patch.setattr(dense_model, "_THREAD_FEATURES", 1)
+        patch.setattr(dense, "_THREAD_FEATURES", 1)
         weights, status, _ = run_on(EmulatedDevice(config, workers), job, runs=runs)
     expected = job.golden(runs)
     for got, wanted in zip(weights, expected.weights, strict=True):
@@ -134,8 +132,8 @@ def test_decoded_features_are_shared_by_what_they_are():
 def test_a_thread_that_fails_or_cannot_be_started_does_not_keep_the_others_waiting(monkeypatch, failing):
     job = random_job(WorkerConfig.tiny(), 3, seed=2)
     monkeypatch.setattr(parallel, "THREADS", 3)
-    monkeypatch.setattr(dense_model, "_THREAD_FEATURES", 1)
-    compiled, seen, starts = passes.train, [], []
+    monkeypatch.setattr(dense, "_THREAD_FEATURES", 1)
+    compiled, seen, starts = dense.train, [], []
 
     def train(team, *arguments):
         seen.append(team.thread)
@@ -150,7 +148,7 @@ def test_a_thread_that_fails_or_cannot_be_started_does_not_keep_the_others_waiti
                 raise RuntimeError("can't start new thread")
             super().start()
 
-    monkeypatch.setattr(passes, "train", train)
+    monkeypatch.setattr(dense, "train", train)
     monkeypatch.setattr(parallel.threading, "Thread", Limited)
     with pytest.raises(RuntimeError if failing == "start" else MemoryError):
         run_on(EmulatedDevice(job.config, 3), job)
@@ -193,8 +191,8 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
     scattered = layout.scatter(layout.pad(weights.astype(np.int32)))
     source = Lines(tuple(lines), FeatureFormat(planes, precision, signed), layout.unit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_model, "KEPT_BYTES", kept)
-        patch.setattr(dense_model, "_BLOCK", 1)
+        patch.setattr(dense, "KEPT_BYTES", kept)
+        patch.setattr(dense, "_BLOCK", 1)
         got = DenseFeatures([source]).activations([scattered])
         patch.setattr(features, "_LEAST", 0)
         patch.setattr(features, "_SPARSE", 1)

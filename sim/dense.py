@@ -1,23 +1,30 @@
-"""Features of dense workers, decoded from lines of memory images to a byte each, and their weights during a run."""
+"""Dense workers: lines of bit planes, decoded to a byte a feature, and the golden model's arithmetic on them.
+
+Sums use float64, because all are integers below 2^53 in magnitude and so exact in any order: of a gradient, 8 products
+of a 32-bit δ and an 8-bit feature, 2^43; of a unit's dot product, 64 products of a 32-bit weight and such a feature,
+2^46; the largest intermediate of an update is weight · shrink, 2^49.
+"""
 
 import copy
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, ByteArray, EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, ByteArray, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.dense import passes
-from p4sgd.sim.dense.passes import DenseRun, DenseWeights, FloatArray, offset
-from p4sgd.sim.model import Batches, Features, Model, Targets, Team
+from p4sgd.sim.intrinsics import prefetch
+from p4sgd.sim.model import Batches, Features, Model, Targets, Team, next_deltas
+
+FloatArray = npt.NDArray[np.float64]
 
 KEPT_BYTES = 1 << 28
 """Most bytes of decoded features that are kept; more are decoded again whenever they are read."""
@@ -28,11 +35,26 @@ _BLOCK, _PART = 1 << 20, 1 << 26
 _THREAD_FEATURES = 1 << 15
 """Fewest features of a mini-batch for a thread, some 10 µs of work: less would not make up for the waiting."""
 
+_AHEAD = 8
+"""How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
+a part of each."""
+
 TRANSPOSE = tuple(
     (np.uint64(shift), np.uint64(mask))
     for shift, mask in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 )
 """Shift and mask of the three steps of an 8×8 bit transpose in a 64-bit word (H. S. Warren, Hacker's Delight, §7–3)."""
+
+_WEIGHT_LOW, _WEIGHT_HIGH = float(WEIGHT.minimum), float(WEIGHT.maximum)
+
+_SUMS = {"reassoc", "contract", "nsz"}
+
+_compiled = functools.partial(compiled, "the emulator's loops")
+
+
+def offset(form: FeatureFormat) -> int:
+    """What is added to signed features q: 2^(P-1), by inverting their sign bit."""
+    return 1 << (form.precision - 1) if form.signed else 0
 
 
 @dataclass(frozen=True)
@@ -43,25 +65,20 @@ class Lines:
     form: FeatureFormat  # with the planes that are read
     unit: int  # features of a unit
 
-    @functools.cached_property
-    def _shape(self) -> tuple[int, ...]:
-        micro_batches, chunks, _, banks, lane_bytes = self.parts[0].shape
-        return micro_batches, chunks, BANKS // banks, 8 * lane_bytes
-
     @property
     def micro_batches(self) -> int:
         """Micro-batches of the samples (T)."""
-        return self._shape[0]
+        return int(self.parts[0].shape[0])
 
     @property
     def ports(self) -> int:
         """Ports of an engine."""
-        return self._shape[2]
+        return BANKS // int(self.parts[0].shape[3])
 
     @property
     def lanes(self) -> int:
         """Lanes of an engine."""
-        return self._shape[3]
+        return 8 * int(self.parts[0].shape[4])
 
     @property
     def engines(self) -> int:
@@ -71,7 +88,7 @@ class Lines:
     @property
     def size(self) -> int:
         """Features of the worker, padding included."""
-        return self.engines * self._shape[1] * self.lanes
+        return self.engines * int(self.parts[0].shape[1]) * self.lanes
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -104,11 +121,18 @@ class Lines:
         return np.pad(used, ((0, 0), (0, -used.shape[1] % self.unit))).reshape(-1, self.unit)
 
 
-class DenseFeatures(Features):
-    """Decoded features of workers side by side, without the last ones of units that are 0 in all samples.
+class Layout(NamedTuple):
+    """Columns of decoded features, those of all workers of a process side by side."""
 
-    ``layout`` is ``units`` and ``workers`` of `p4sgd.sim.dense.passes`; ``columns`` are for each worker the indices of
-    its columns in weights of shape (E · C · lanes,), ascending.
+    units: IntArray  # unit i is the columns ``units[i]`` to ``units[i + 1]``, at most 64
+    workers: IntArray  # worker i has the units ``workers[i]`` to ``workers[i + 1]``
+    offset: int
+
+
+class DenseFeatures(Features):
+    """Decoded features of workers, without the last ones of units that are 0 in all samples.
+
+    ``columns`` are for each worker the indices of its columns in weights of shape (E · C · lanes,), ascending.
     """
 
     def __init__(self, lines: Sequence[Lines]) -> None:
@@ -123,7 +147,7 @@ class DenseFeatures(Features):
             self.columns.append(indices[np.arange(used.shape[1]) < lengths[:, np.newaxis]])
             units += (units[-1] + np.cumsum(lengths[lengths > 0])).tolist()
             workers.append(len(units) - 1)
-        self.layout = np.array(units), np.array(workers)
+        self.layout = Layout(np.array(units), np.array(workers), offset(self.form))
         self.count = units[-1]
         self.samples = BANKS * lines[0].micro_batches
         self._kept: ByteArray | None = None
@@ -131,7 +155,7 @@ class DenseFeatures(Features):
             self._kept = self._decode(0, self.samples)
 
     def rows(self, samples: slice) -> tuple[ByteArray, int]:
-        """An array with some samples, whole micro-batches, and the row of the first."""
+        """An array with some samples, whole micro-batches, uint8 (rows, columns), and the row of the first."""
         if self._kept is not None:
             return self._kept, samples.start
         return self._decode(samples.start, samples.stop - samples.start), 0
@@ -155,7 +179,8 @@ class DenseFeatures(Features):
 
         def add(part: slice) -> None:
             sums = np.empty((len(self._lines), part.stop - part.start), np.int64)
-            passes.totals(*self.rows(part), self.layout, self.form, 0, weights, sums)
+            addends = np.empty(self.layout.units.size - 1, np.int64)
+            _totals(*self.rows(part), self.layout, 0, (0, addends.size), weights, addends, sums)
             totals[part.start - samples.start : part.stop - samples.start] = sums.sum(axis=0)
 
         _for_each(add, self._blocks(samples.start, totals.size))
@@ -187,6 +212,38 @@ class DenseFeatures(Features):
         return result
 
 
+def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
+    """Call a function for each part, in threads."""
+    threads = max(1, min(len(parts), parallel.THREADS))
+
+    def share(thread: int) -> None:
+        for part in parts[thread::threads]:
+            function(part)
+
+    parallel.in_threads(share, threads)
+
+
+class DenseRun(NamedTuple):
+    """Numbers of a run for the loops."""
+
+    layout: Layout  # of one worker if all count as one
+    shift: int  # right shift of Round 1
+    scale: float  # 2^-shift of Round 3
+    shrink: float  # fraction that L2 takes of a weight
+    threshold: float  # integer that L1 takes of a weight
+    exempt: IntArray  # columns without penalties
+    stale: bool
+
+
+class DenseWeights(NamedTuple):
+    """Weights during a run, integers; each thread changes its own columns."""
+
+    weights: FloatArray
+    read: FloatArray
+    """Those that forward passes read: the same array, or with staleness the weights before the last update."""
+    others: FloatArray  # weights that no sample has a feature for, which penalties change
+
+
 class DenseModel(Model):
     """Weights of dense workers during a run; see `p4sgd.sim.features.new_model`."""
 
@@ -202,8 +259,7 @@ class DenseModel(Model):
         exempt: Sequence[int | None],
     ) -> None:
         super().__init__(settings, targets, limits)
-        units, workers = features.layout
-        self._features, self._exempt = features, exempt
+        self._features, self._exempt, layout = features, exempt, features.layout
         self._given = [np.asarray(each) for each in weights]
         self._rest = [np.delete(own, columns) for own, columns in zip(self._given, features.columns, strict=True)]
         others = np.concatenate([part if part.any() else part[:0] for part in self._rest]).astype(np.float64)
@@ -211,10 +267,10 @@ class DenseModel(Model):
         self._state = DenseWeights(flat, flat.copy() if settings.stale else flat, others)
         exempt_columns = [np.flatnonzero(own == index) for own, index in zip(features.columns, exempt, strict=True)]
         begins = np.cumsum([0, *(columns.size for columns in features.columns)])[:-1]
+        if limits.size != layout.workers.size - 1:
+            layout = layout._replace(workers=layout.workers[[0, -1]])
         self._run = DenseRun(
-            units,
-            workers if limits.size == workers.size - 1 else workers[[0, -1]],
-            offset(settings.features),
+            layout,
             settings.features.forward_shift,
             2.0**-settings.gradient_shift,
             settings.shrink * 2.0**-SHRINK.fraction,
@@ -251,50 +307,47 @@ class DenseModel(Model):
         self._rows.append(rows := self._features.rows(samples))
         # Ahead of the updates of the mini-batch before, these are the weights that it will leave to be read.
         read, run = self._state.read if self._under_way == 1 else self._state.weights, self._run
-        passes.totals(*rows, (run.units, run.workers), self._features.form, run.shift, read, totals)
+        addends = np.empty(run.layout.units.size - 1, np.int64)
+        _totals(*rows, run.layout, run.shift, (0, addends.size), read, addends, totals)
 
     def _backward(self, samples: slice, deltas: IntArray) -> None:
         rows, run, weights = self._rows.popleft(), self._run, self._state.weights
         if run.stale and samples.start % self._settings.batch == 0:
             self._state.read[:] = weights
-        edges = run.units[run.workers].tolist()
-        for worker in range(self.saturated.size):
-            columns = slice(edges[worker], edges[worker + 1])
-            self.saturated[worker] |= passes.backward(*rows, columns, deltas, run, weights)
+        edges, floats = run.layout.units[run.layout.workers].tolist(), deltas.astype(np.float64)
+        for worker, columns in enumerate(itertools.pairwise(edges)):
+            self.saturated[worker] |= _descend(*rows, *columns, floats, float(run.layout.offset), run.scale, weights)
 
     def _regularize(self) -> None:
-        passes.regularize(self._state.weights, self._run, self._run.exempt)
-        passes.regularize(self._state.others, self._run)
+        run, state = self._run, self._state
+        if run.shrink or run.threshold:
+            kept = state.weights[run.exempt]
+            for weights in (state.weights, state.others):
+                _penalise(weights, run.shrink, run.threshold)
+            state.weights[run.exempt] = kept
 
     def _mini_batches_at_once(self) -> int:
         return max(1, _PART // max(1, self._settings.batch * self._features.count))
 
     def _most_threads(self, samples: slice) -> int:
-        return min(self._run.units.size - 1, self._settings.batch * self._features.count // _THREAD_FEATURES)
+        units = self._run.layout.units.size - 1
+        return min(units, self._settings.batch * self._features.count // _THREAD_FEATURES)
 
     def _share(self, samples: slice, batches: Batches, threads: int) -> Callable[[Team], bool]:
         rows, first = self._features.rows(samples)
         features, run = rows[first : first + samples.stop - samples.start], self._run
 
         def share(team: Team) -> bool:
-            addends, kept = np.empty(run.units.size - 1, np.int64), np.empty(run.exempt.size)
-            return bool(passes.train(team, batches, run, features, self._state, addends, kept))
+            addends, kept = np.empty(run.layout.units.size - 1, np.int64), np.empty(run.exempt.size)
+            return bool(train(team, batches, run, features, self._state, addends, kept))
 
         return share
 
 
-def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
-    """Call a function for each part, in threads."""
-    threads = max(1, min(len(parts), parallel.THREADS))
-
-    def share(thread: int) -> None:
-        for part in parts[thread::threads]:
-            function(part)
-
-    parallel.in_threads(share, threads)
+# -- loops -------------------------------------------------------------------------------------------------------------
 
 
-@compiled("the emulator's loops", nogil=True)
+@_compiled(nogil=True)
 def _decode(
     lines: Any, first: int, count: int, bank: int, precision: int, flip: Any, matrices: Any, words: Any
 ) -> None:
@@ -323,3 +376,122 @@ def _decode(
                 row = BANKS * index + bank + own
                 for byte in range(lane_bytes):
                     words[row, chunk * lane_bytes + byte] = matrices[own * lane_bytes + byte]
+
+
+@_compiled(nogil=True, fastmath=_SUMS)
+def _dot(features: Any, weights: Any) -> float:
+    """The exact dot product of a unit, without the rounding of Round 1."""
+    total = 0.0
+    for j in range(weights.shape[0]):
+        total += np.float64(features[j]) * weights[j]
+    return total
+
+
+@_compiled(nogil=True)
+def _totals(
+    features: Any, first: int, layout: Any, shift: int, own: Any, weights: Any, addends: Any, totals: Any
+) -> None:
+    """Forward pass, from row ``first`` on, of the units from ``own[0]`` to ``own[1]``: their part of each worker's sum,
+    int64 (workers, samples), rounded by ``shift`` (Round 1).
+
+    ``addends`` is scratch space, int64 (units,).
+    """
+    units, workers, offset = layout.units, layout.workers, layout.offset
+    half = np.int64((1 << shift) >> 1)  # an addend is half a step, less what the offset adds to its unit
+    for unit in range(own[0], own[1]):
+        addends[unit] = half
+        if offset:
+            for weight in weights[units[unit] : units[unit + 1]]:
+                addends[unit] -= offset * np.int64(weight)
+    for row in range(totals.shape[1]):
+        for worker in range(totals.shape[0]):
+            total = np.int64(0)
+            for unit in range(max(own[0], workers[worker]), min(own[1], workers[worker + 1])):
+                begin, end = units[unit], units[unit + 1]
+                prefetch(features, min(first + row + _AHEAD, features.shape[0] - 1), begin)
+                exact = np.int64(_dot(features[first + row, begin:end], weights[begin:end]))
+                total += (exact + addends[unit]) >> shift
+            totals[worker, row] = total
+
+
+@_compiled(nogil=True, fastmath=_SUMS)
+def _descend(
+    features: Any, first: int, begin: int, end: int, deltas: Any, offset: float, scale: float, weights: Any
+) -> bool:
+    """Gradients and Round 3 of micro-batches from row ``first`` on, in order, for the columns from ``begin`` to
+    ``end``; returns whether a weight saturated."""
+    saturated = False
+    block = 2048  # weights that stay in the first-level cache
+    for left in range(begin, end, block):
+        right = min(left + block, end)
+        part = weights[left:right]
+        for micro_batch in range(deltas.size // BANKS):
+            row = BANKS * micro_batch
+            d0, d1, d2, d3 = deltas[row], deltas[row + 1], deltas[row + 2], deltas[row + 3]
+            d4, d5, d6, d7 = deltas[row + 4], deltas[row + 5], deltas[row + 6], deltas[row + 7]
+            start = -offset * (d0 + d1 + d2 + d3 + d4 + d5 + d6 + d7)
+            row += first
+            # Slices of rows, because with an index that may be negative the compiler uses no vectors.
+            f0, f1, f2 = features[row, left:right], features[row + 1, left:right], features[row + 2, left:right]
+            f3, f4, f5 = features[row + 3, left:right], features[row + 4, left:right], features[row + 5, left:right]
+            f6, f7 = features[row + 6, left:right], features[row + 7, left:right]
+            for j in range(part.size):
+                gradient = start + d0 * np.float64(f0[j]) + d1 * np.float64(f1[j]) + d2 * np.float64(f2[j])
+                gradient += d3 * np.float64(f3[j]) + d4 * np.float64(f4[j]) + d5 * np.float64(f5[j])
+                gradient += d6 * np.float64(f6[j]) + d7 * np.float64(f7[j])
+                moved = part[j] - np.floor(gradient * scale + 0.5)
+                # min and max would heed NaN, which keeps the compiler from using vectors.
+                clipped = _WEIGHT_LOW if moved < _WEIGHT_LOW else moved
+                clipped = _WEIGHT_HIGH if clipped > _WEIGHT_HIGH else clipped
+                saturated |= clipped != moved
+                part[j] = clipped
+    return saturated
+
+
+@_compiled(nogil=True)
+def _penalise(weights: Any, shrink: float, threshold: float) -> None:
+    """L2 shrinkage and L1 soft thresholding of weights, float64 (n,), in place."""
+    for j in range(weights.size):
+        weight = weights[j]
+        shrunk = weight - np.floor(weight * shrink + 0.5)
+        # min and max would heed NaN, which keeps the compiler from using vectors.
+        lower, upper = shrunk - threshold, shrunk + threshold
+        weights[j] = lower if lower > 0.0 else (upper if upper < 0.0 else 0.0)
+
+
+@_compiled(nogil=True)
+def train(team: Any, batches: Any, run: Any, features: Any, state: Any, addends: Any, kept: Any) -> bool:
+    """Do mini-batches as one thread of a `Team`; returns whether a residual or its argument was saturated.
+
+    ``features`` are those of `Batches`. Scratch space: ``addends``, int64 (units,), and ``kept``, float64 (exempt
+    columns,).
+    """
+    units, workers, weights, read = run.layout.units, run.layout.workers, state.weights, state.read
+    threads, batch, count = team.totals.shape[1], team.sums.size, units.size - 1
+    own = count * team.thread // threads, count * (team.thread + 1) // threads
+    left, right = units[own[0]], units[own[1]]
+    residual_saturated = False
+    for mini_batch in range(batches.labels.size // batch):
+        first = mini_batch * batch
+        # A thread may begin the next mini-batch while others still read the sums of this one.
+        partials = team.totals[mini_batch % 2, team.thread]
+        _totals(features, first, run.layout, run.shift, own, read, addends, partials)
+        residual_saturated |= next_deltas(team, batches, mini_batch)
+        if run.stale:
+            for j in range(left, right):  # an assignment of slices takes 2 seconds to compile, for its error's text
+                read[j] = weights[j]
+        for worker in range(batches.limits.size):
+            begin, end = units[max(own[0], workers[worker])], units[min(own[1], workers[worker + 1])]
+            offset = float(run.layout.offset)
+            if begin < end and _descend(features, first, begin, end, team.deltas, offset, run.scale, weights):
+                batches.saturated[worker] = True
+        if run.shrink or run.threshold:
+            for number in range(run.exempt.size):
+                kept[number] = weights[run.exempt[number]]
+            _penalise(weights[left:right], run.shrink, run.threshold)
+            for number in range(run.exempt.size):
+                if left <= run.exempt[number] < right:
+                    weights[run.exempt[number]] = kept[number]
+            if team.thread == 0:
+                _penalise(state.others, run.shrink, run.threshold)
+    return residual_saturated
