@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
+from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
@@ -181,16 +181,10 @@ def _claim(interface: str) -> Iterator[None]:
     help="AllReduce operations in flight, a power of two, by default those of the configuration. Workers of one job "
     "must have equally many.",
 )
-@click.option(
-    "--device",
-    type=options.NameFrom("device", ("emulator", "rtl")),
-    default="emulator",
-    help="Emulate the worker, or simulate its Verilog, which needs g++ and make.",
-)
 @options.count(
     "--memory-limit",
     1,
-    "Limit of the emulator's memories, all together; those of rtl have a fixed size.",
+    "Limit of its memories, all together.",
     default=4096,
     metavar="MIB",
 )
@@ -199,7 +193,7 @@ def _claim(interface: str) -> Iterator[None]:
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     metavar="FRACTION",
-    help="Fraction of this machine's speed at which the emulator computes, to try out a slow worker.",
+    help="Fraction of this machine's speed at which it computes, to try out a slow worker.",
 )
 @options.link_faults
 @options.output(json=False, file=False)
@@ -210,7 +204,6 @@ def worker(
     name: str,
     sparse: bool,
     slots: int | None,
-    device: str,
     memory_limit: int,
     speed: float,
     fault: dict[str, float],
@@ -227,40 +220,28 @@ def worker(
     from p4sgd.host.links import Link, open_link
     from p4sgd.host.links.faulty import FaultyLink
     from p4sgd.host.rpc.address import ControlListener, check_address
-    from p4sgd.host.serve.simulated_worker import SimulatedWorker
-    from p4sgd.host.serve.worker import ServedWorker, WorkerServer, cycles_now
+    from p4sgd.host.serve.worker import WorkerServer, cycles_now
     from p4sgd.hw.spec.packet import most_micro_batches
-    from p4sgd.sim.cluster.protocol import MEMORY_BITS
     from p4sgd.sim.emulator import warm_up
     from p4sgd.sim.emulator.networked import NetworkedWorker
 
     address, secret = _read_address(control, token)
     if math.isnan(speed):
         raise UserError("--speed must be a number above 0, at most 1, not nan")
-    if device == "rtl" and speed != 1:
-        raise UserError("--speed is for the emulator: leave it out for --device rtl")
     if sparse:
         if options.is_given("name") and name != "sparse":
             raise UserError(f"--sparse is --config sparse: leave --config {name} or --sparse out")
         name = "sparse"
     config = options.configured(name, slots)
-    if device == "rtl" and config.sparse:
-        raise UserError("sparse workers are programs and cannot be simulated: leave --device rtl out")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
         if fault:
             link = FaultyLink(link, fault, seed)
-        served: ServedWorker
-        if device == "rtl":
-            check_address(address, secret)  # before the work
-            with output.working(SIMULATOR_OPENING, told=True):
-                served = stack.enter_context(contextlib.closing(SimulatedWorker(config, link.send)))
-            memory_limit = config.memories << MEMORY_BITS - 20
-        else:
-            most = most_micro_batches(link.most_bytes)
-            served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
-            with _ending_at_once():
-                warm_up(config)
+        check_address(address, secret)  # before the loops are compiled
+        most = most_micro_batches(link.most_bytes)
+        served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
+        with _ending_at_once():
+            warm_up(config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=secret)))
-        output.remark(f"a worker of configuration {name} ({device}) on {interface}, at {address}")
+        output.remark(f"a worker of configuration {name} on {interface}, at {address}")
         WorkerServer(served, link, listener, memory_limit << 20, tell=output.remark).serve()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,7 @@ from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import mac_text
 from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
-
-if TYPE_CHECKING:
-    from p4sgd.host.serve.simulated_worker import SimulatedWorker
-    from p4sgd.sim.emulator.networked import NetworkedWorker
-
-ServedWorker: TypeAlias = "NetworkedWorker | SimulatedWorker"
-"""A worker that does nothing by itself: its server calls `work` after every frame and request, and at `next_work`."""
+from p4sgd.sim.emulator.networked import NetworkedWorker
 
 _FRAMES = 64
 """Most frames taken in one turn, so that the client has its turn too."""
@@ -50,7 +44,7 @@ def cycles_now() -> int:
 
 
 class WorkerServer:
-    """Serves a worker to one client at a time.
+    """Serves a worker to one client at a time, and lets it `work` after every frame and request, and at `next_work`.
 
     Packets of the worker come from ``link``; it sends by itself. ``listener`` is closed with the server. All memories
     of the worker may keep ``memory_limit`` bytes; a run may also hold what was overwritten since it began. ``tell`` is
@@ -59,7 +53,7 @@ class WorkerServer:
 
     def __init__(
         self,
-        worker: ServedWorker,
+        worker: NetworkedWorker,
         link: Link,
         listener: ControlListener,
         memory_limit: int,

@@ -1,13 +1,9 @@
-"""Top levels of the simulated designs: a cluster, and a single worker that exchanges frames with a program.
-
-Workers are instances of their generated Verilog, as on a board.
-"""
+"""Top level of the simulated cluster. Workers are instances of their generated Verilog, as on a board."""
 
 from typing import Any
 
 from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.aggregator import Aggregator
@@ -20,12 +16,8 @@ from p4sgd.hw.spec.run import EVENTS
 from p4sgd.hw.verilog import BlackBox
 from p4sgd.hw.worker.worker import WORKER, worker_signature
 from p4sgd.sim.cluster.link import Link, Pause
-from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories, timing_word
-from p4sgd.sim.cluster.protocol import (
-    EVENTS_FILE,
-    EVENTS_LIMIT,
-    MemoryTiming,
-)
+from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories
+from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 from p4sgd.sim.network.faults import DIRECTIONS, LINK_CHANCES
 
 
@@ -170,62 +162,3 @@ class Cluster(Component):
         m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
         m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link
-
-
-_WAITING = 64  # depth of the queue of frames for the simulator's client
-
-
-class SingleWorker(Component):
-    """A worker with its memories, whose network is the simulator's client::
-
-        SimMemory × … ◀─▶ Worker ──▶ FIFO ──▶ tx
-                                 ◀─────────── rx
-
-    ``control``, ``idle``, ``seed``, ``memory_stall``, ``load`` and ``save`` are as in a `Cluster` of one worker.
-    """
-
-    def __init__(self, config: WorkerConfig) -> None:
-        self._config = config
-        super().__init__(
-            {
-                "control": In(Axi4LiteSignature()).array(1),
-                "idle": Out(1),
-                "all_idle": Out(1),
-                "seed": In(32),
-                "memory_stall": In(8),
-                "load": In(config.memories),
-                "save": In(config.memories),
-                "tx": Out(stream.Signature(FrameBeat)),  # frames to the network
-                "rx": In(stream.Signature(FrameBeat)),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        worker: Any = BlackBox(worker_signature(self._config), WORKER)
-        m.submodules.worker = worker
-        wiring.connect(m, wiring.flipped(self.control[0]), worker.control)
-        wiring.connect(m, wiring.flipped(self.rx), worker.rx)
-        attach_memories(
-            m,
-            self._config,
-            worker,
-            0,
-            seed=self.seed,
-            stall=self.memory_stall,
-            timing=timing_word(MemoryTiming()),
-            load=self.load,
-            save=self.save,
-        )
-        m.submodules.sent = sent = SyncFIFOBuffered(width=FrameBeat.size, depth=_WAITING)
-        m.d.comb += [
-            self.idle.eq(worker.idle),
-            self.all_idle.eq(worker.idle),
-            sent.w_data.eq(worker.tx.payload),
-            sent.w_en.eq(worker.tx.valid),
-            worker.tx.ready.eq(sent.w_rdy),
-            self.tx.payload.eq(sent.r_data),
-            self.tx.valid.eq(sent.r_rdy),
-            sent.r_en.eq(self.tx.ready),
-        ]
-        return m

@@ -20,7 +20,7 @@ _STOP_SECONDS = 30.0
 
 
 class ClusterProcess:
-    """Starts the simulator of a cluster or single worker and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
+    """Starts the simulator of a cluster and sends it requests (see :mod:`p4sgd.sim.cluster.server`).
 
     The simulator runs in a session of its own, so that Ctrl-C reaches only the client. Its standard input is the
     connection: what it starts inherits that. ``settings`` are the values of top-level inputs, set before reset, such as

@@ -1,4 +1,4 @@
-"""Server inside the simulator of a cluster or of a single worker.
+"""Server inside the simulator of a cluster.
 
 It runs as a cocotb test and answers the requests of :class:`p4sgd.sim.cluster.process.ClusterProcess`. Between requests
 simulated time stands still.
@@ -11,10 +11,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
-from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES
 from p4sgd.hw.spec.config import CLOCK_NS
-
-_DATA_BITS = 8 * FRAME_BEAT_BYTES
 
 
 async def _edge_with(clock: Any, signal: Any) -> None:
@@ -62,9 +59,7 @@ class AxiLiteMaster:
 class _Server:
     def __init__(self, dut: Any) -> None:
         self._dut = dut
-        ports = [f"control__{worker}" for worker in range(len(dut.idle))]
-        if hasattr(dut, "aggregator_control__ar__valid"):  # not if the top level is a single worker
-            ports.append("aggregator_control")
+        ports = [*(f"control__{worker}" for worker in range(len(dut.idle))), "aggregator_control"]
         self._masters = [AxiLiteMaster(dut, port) for port in ports]
 
     async def reset(self, settings: dict[str, int]) -> None:
@@ -110,38 +105,6 @@ class _Server:
             await First(RisingEdge(self._dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
         await FallingEdge(self._dut.clk)
         return bool(self._dut.all_idle.value)
-
-    async def exchange(self, frames: list[bytes], cycles: int) -> tuple[list[bytes], bool]:
-        """Send frames to a single worker and run until it sends some or becomes idle, for at most ``cycles`` cycles.
-
-        Returns the frames that it has sent, and whether it is idle.
-        """
-        dut = self._dut
-        for frame in frames:
-            await self._put(frame)
-        await RisingEdge(dut.clk)
-        if not dut.tx__valid.value:
-            await First(RisingEdge(dut.tx__valid), RisingEdge(dut.all_idle), Timer(cycles * CLOCK_NS, unit="ns"))
-        sent = []
-        dut.tx__ready.value = 1
-        await RisingEdge(dut.clk)
-        while dut.tx__valid.value:  # the queue has one frame per cycle: a worker's frames have one beat
-            sent.append((int(dut.tx__payload.value) & (1 << _DATA_BITS) - 1).to_bytes(FRAME_BEAT_BYTES, "little"))
-            await RisingEdge(dut.clk)
-        dut.tx__ready.value = 0
-        await FallingEdge(dut.clk)
-        return sent, bool(dut.all_idle.value)
-
-    async def _put(self, frame: bytes) -> None:
-        dut = self._dut
-        dut.rx__valid.value = 1
-        for first in range(0, len(frame), FRAME_BEAT_BYTES):
-            part = frame[first : first + FRAME_BEAT_BYTES]
-            keep = (1 << len(part)) - 1
-            last = first + FRAME_BEAT_BYTES >= len(frame)
-            dut.rx__payload.value = int.from_bytes(part, "little") | (keep | last << FRAME_BEAT_BYTES) << _DATA_BITS
-            await _edge_with(dut.clk, dut.rx__ready)
-        dut.rx__valid.value = 0
 
 
 @cocotb.test()

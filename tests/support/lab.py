@@ -54,7 +54,7 @@ class Lab:
     """Worker i is behind port i of the aggregator. Sockets and logs are in a folder, and ``cluster.toml``.
 
     With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
-    cluster file, ``entries`` those of each worker. The first workers are of Verilog, as many as ``rtl`` says. With
+    cluster file, ``entries`` those of each worker. With
     ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
     may be lists, with a value for each worker; options may stand in place of a configuration. Workers of ``absent``
     are not started. With ``ranks`` there are none, but an interface for each rank, in the namespace of the aggregator.
@@ -69,7 +69,6 @@ class Lab:
         network="",
         entries=None,
         faults=None,
-        rtl=0,
         bmv2=False,
         speed=1,
         absent=(),
@@ -80,7 +79,6 @@ class Lab:
         self.configs = config if isinstance(config, list) else [config] * workers
         self.speeds = speed if isinstance(speed, list) else [speed] * workers
         self.entries = entries or [""] * workers
-        self.rtl = rtl
         self.bmv2 = bmv2
         self.ranks = ranks
         self.processes = {}
@@ -149,7 +147,7 @@ class Lab:
         config, speed = self.configs[index], self.speeds[index]
         command = [PROGRAM, "worker", "--interface", "eth0", "--control", f"unix:{control}"]
         command += config.split() if config.startswith("-") else ["--config", config]
-        command += ["--device", "rtl"] if index < self.rtl else ["--speed", speed]
+        command += ["--speed", speed]
         self._start(f"worker{index}", self._workers[index], command, control, wait=wait)
 
     def _start(self, name, namespace, command, sign, *, wait=True):

@@ -10,9 +10,7 @@ from p4sgd.host.devices.rtl import RtlDevice
 
 @pytest.fixture
 def seed():
-    found = default_seed()
-    print(f"P4SGD_SEED={found}")
-    return found
+    return default_seed()
 
 
 @pytest.fixture

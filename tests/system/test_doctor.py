@@ -19,7 +19,6 @@ IMPATIENT = NetworkSettings(resend_cycles=400)
 @pytest.fixture(scope="module")
 def cluster():
     seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
     device = RtlDevice(WorkerConfig.tiny(), 2, seed=seed)
     yield device
     device.close()

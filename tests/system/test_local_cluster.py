@@ -107,17 +107,6 @@ def emulated(owner):
     return owner.weights(*TRAIN, "--workers", "2", "--config", "tiny")
 
 
-@pytest.mark.slow
-def test_several_classes_share_a_plan_of_packets(owner):
-    """Each is a run of its own on the same samples, whose plan is made once."""
-    words = ("digits", "--epochs", "1", "--batch", "64", "--lr", "16")
-    document = owner.document("train", *words, *CLUSTER)
-    assert document["weights_sha256"] == owner.weights(*words, "--workers", "2", "--config", "tiny")
-    times = [row["message_times"] for row in document["rows"]]
-    assert len(times) == 10
-    assert len({(tuple(each["messages"]), each["planning_s"]) for each in times}) == 1
-
-
 def test_a_healthy_cluster(owner):
     """The doctor and commands of switches find it, nobody else looks in, and there is one at a time."""
     document = owner.document("doctor", *CLUSTER)
@@ -130,11 +119,17 @@ def test_a_healthy_cluster(owner):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_socket()} == {0o600}
     before = owner.document("cluster", "status")
-    said = owner.run("cluster", "up", status=2)
-    assert "a local cluster is running already: p4sgd cluster down ends it" in said
+    assert "a local cluster is running already: p4sgd cluster down ends it" in owner.run("cluster", "up", status=2)
     assert owner.document("cluster", "status") == before
     names = ["switch", *(f"worker {index}" for index in range(4))]
     assert [(each["name"], each["ended"]) for each in before["members"]] == [(name, None) for name in names]
+    # Several classes are a run each on the same samples, whose plan of packets is made once.
+    words = ("digits", "--epochs", "1", "--batch", "64", "--lr", "16")
+    document = owner.document("train", *words, *CLUSTER)
+    assert document["weights_sha256"] == owner.weights(*words, "--workers", "2", "--config", "tiny")
+    times = [row["message_times"] for row in document["rows"]]
+    assert len(times) == 10
+    assert len({(tuple(each["messages"]), each["planning_s"]) for each in times}) == 1
 
 
 def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated):
@@ -154,14 +149,21 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
     said = user.run("train", *TRAIN, *CLUSTER, status=2)
     assert re.search(r"worker 1 at unix:\S+/worker1 is not there .*", said)
-    assert f"worker 1 was killed (SIGKILL); to start it again: {shown[2]['command']}" in said
-    assert "--fault link_loss=0.02" in shown[2]["command"], "with all that it was started with"
+    command = shown[2]["command"]
+    assert f"worker 1 was killed (SIGKILL); to start it again: {command}" in said
+    assert f"start worker 1 again: {command}" in user.run("cluster", "status", status=1)
+    assert "--fault link_loss=0.02" in command, "with all that it was started with"
+    again = user.start(*shlex.split(command)[1:])
+    assert "a worker of configuration tiny" in again.stderr.readline()
+    shown[2] |= {"pid": again.pid, "ended": None}
+    assert user.document("cluster", "status")["members"] == shown, "one of the cluster again"
+    assert user.weights(*TRAIN, *CLUSTER) == emulated
     os.kill(shown[0]["pid"], signal.SIGKILL)
-    user.await_processes(lambda count: count == 3)
+    user.await_processes(lambda count: count == 4)
     said = user.run("switch", "status", status=2)
     assert re.search(r"/switch is not there .*: start it: p4sgd switch serve --interface udp:127\.", said)
-    said = user.run("cluster", "down")
-    assert "worker 1 was killed (SIGKILL) before" in said
+    assert "switch was killed (SIGKILL) before" in user.run("cluster", "down")
+    assert again.wait(_LIMIT_S) == 0
     user.await_processes(lambda count: count == 0)
     assert owner.weights(*TRAIN, *CLUSTER) == emulated
 
@@ -184,24 +186,6 @@ def test_a_start_that_is_broken_off_leaves_nothing(user, number):
     assert "no local cluster is running" in user.run("cluster", "status")
 
 
-def test_a_worker_that_is_started_again_is_one_of_the_cluster(user, emulated):
-    user.run("cluster", "up", "--workers", "2", "--config", "tiny")
-    before = user.document("cluster", "status")
-    name, command, pid = (before["members"][2][key] for key in ("name", "command", "pid"))
-    os.kill(pid, signal.SIGKILL)
-    user.await_processes(lambda count: count == 3)
-    assert f"{name} was killed" in user.run("cluster", "up", status=2)
-    assert f"start {name} again: {command}" in user.run("cluster", "status", status=1)
-    again = user.start(*shlex.split(command)[1:])
-    assert "a worker of configuration tiny" in again.stderr.readline()
-    before["members"][2]["pid"] = again.pid
-    assert user.document("cluster", "status") == before
-    assert user.weights(*TRAIN, *CLUSTER) == emulated
-    user.run("cluster", "down")
-    assert again.wait(_LIMIT_S) == 0
-    user.await_processes(lambda count: count == 0)
-
-
 def test_members_end_with_a_supervisor_that_is_killed(user, emulated):
     user.run("cluster", "up", "--workers", "1", "--config", "tiny")
     members = {each["pid"] for each in user.document("cluster", "status")["members"]}
@@ -214,12 +198,7 @@ def test_members_end_with_a_supervisor_that_is_killed(user, emulated):
     user.run("cluster", "up", "mine.toml", "--config", "tiny")  # what the killed ones have left is no hindrance
     assert user.document("cluster", "status")["file"] == str(user.folder / "mine.toml")
     assert user.weights(*TRAIN, *CLUSTER) == emulated
-
-
-def test_a_cluster_that_nobody_could_end_ends(user):
-    """As when its user has logged out, and $XDG_RUNTIME_DIR with its socket is removed."""
-    user.run("cluster", "up", "--workers", "1", "--config", "tiny")
-    (user.folder / "p4sgd" / "control").unlink()
+    (user.folder / "p4sgd" / "control").unlink()  # as when the user has logged out: nobody could end it
     user.await_processes(lambda count: count == 0)
 
 
@@ -228,20 +207,6 @@ def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
     for index, control in enumerate(workers):
         text += f'[[workers]]\ncontrol = "{control}"\nport = 0\nudp = "127.0.0.1:{51201 + index}"\n'
     (folder / "mine.toml").write_text(text)
-
-
-def test_a_file_with_something_that_is_taken(user, owner):
-    """A worker that runs already must not be taken for the one that is to be started."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.77.1.1", 51240))
-        write_cluster(user.folder, switch="127.77.1.1:51240")
-        said = user.run("cluster", "up", "mine.toml", status=1)
-    says = r"switch has ended with status 2: .*udp:127\.77\.1\.1:51240: another program uses port 51240"
-    assert re.search(says, said)
-    control = owner.document("cluster", "status")["members"][1]["control"]
-    write_cluster(user.folder, workers=[control])
-    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
-    assert user.processes() == []
 
 
 @pytest.mark.parametrize(
@@ -264,6 +229,49 @@ def test_mistakes(user, change, words, says):
     assert user.processes() == []
 
 
+def test_what_is_taken_or_cannot_be_used(user, owner):
+    """A worker that runs already must not be taken for the one that is to be started."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.77.1.1", 51240))
+        write_cluster(user.folder, switch="127.77.1.1:51240")
+        said = user.run("cluster", "up", "mine.toml", status=1)
+    says = r"switch has ended with status 2: .*udp:127\.77\.1\.1:51240: another program uses port 51240"
+    assert re.search(says, said)
+    control = owner.document("cluster", "status")["members"][1]["control"]
+    write_cluster(user.folder, workers=[control])
+    assert f"{control}: another program serves there" in user.run("cluster", "up", "mine.toml", status=2)
+    folder = user.folder / "p4sgd"
+    folder.chmod(0o755)
+    assert f"others may look into it: chmod 700 {folder}" in user.run("cluster", "up", status=2)
+    folder.chmod(0o700)
+    (folder / "worker0.log").unlink(missing_ok=True)
+    (folder / "worker0.log").mkdir()
+    said = user.run("cluster", "up", "--config", "tiny", status=2)
+    assert f"{folder}/worker0.log: cannot write: Is a directory" in said
+    assert user.processes() == []
+    deep = user.folder / ("x" * 100)
+    deep.mkdir()
+    user.environment |= {"XDG_RUNTIME_DIR": str(deep)}
+    said = user.run("cluster", "up", status=2)
+    assert f"unix:{deep}/p4sgd/control: a socket's path has at most 107 bytes: choose a shorter one" in said
+    assert "no local cluster is running" in user.run("cluster", "status")
+
+
+def await_server(address):
+    end = time.monotonic() + _LIMIT_S
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), address.connect(1):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"nobody is at {address}")
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as taken:
+        servers = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]
+
+
 def test_control_over_tcp_with_a_token(user, emulated):
     """As host/serve/README.md has it for several machines; a client with another token is refused."""
     host = loopback(1)
@@ -271,8 +279,7 @@ def test_control_over_tcp_with_a_token(user, emulated):
         (user.folder / name).write_text(f"{name} " * 8)
         (user.folder / name).chmod(0o600)
     words = [["switch", "serve"], *(["worker", "--config", "tiny"] for _ in range(2))]
-    with contextlib.ExitStack() as taken:
-        ports = [taken.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in words]
+    ports = free_ports(len(words))
     controls = [f"tcp:127.0.0.1:{port}" for port in ports]
     addresses = [f"{host}", f"{host}:51201", f"{host}:51202"]
     text = f'token = "token"\n[aggregator]\nkind = "socket"\ncontrol = "{controls[0]}"\nudp = "{addresses[0]}"\n'
@@ -286,13 +293,8 @@ def test_control_over_tcp_with_a_token(user, emulated):
         for each, control, address in zip(words, controls, addresses, strict=True):
             options = ("--interface", f"udp:{address}", "--control", control, "--token", "token")
             processes.append(user.start(*each, *options))
-        end = time.monotonic() + _LIMIT_S
         for control in controls:
-            while True:
-                with contextlib.suppress(OSError), ControlAddress.parse(control).connect(1):
-                    break
-                assert time.monotonic() < end
-                time.sleep(0.1)
+            await_server(ControlAddress.parse(control))
         assert user.weights(*TRAIN, *cluster) == emulated
         said = user.run("train", *TRAIN, *CLUSTER, "--cluster", "wrong.toml", status=2)
         assert f"worker 0 at {controls[1]} has another token: give both sides the same file" in said
@@ -301,24 +303,6 @@ def test_control_over_tcp_with_a_token(user, emulated):
             process.terminate()
         for process in processes:
             process.communicate(timeout=_LIMIT_S)
-
-
-def test_folders_that_cannot_be_used(user):
-    folder = user.folder / "p4sgd"
-    folder.mkdir()
-    folder.chmod(0o755)
-    assert f"others may look into it: chmod 700 {folder}" in user.run("cluster", "up", status=2)
-    folder.chmod(0o700)
-    (folder / "worker0.log").mkdir()
-    said = user.run("cluster", "up", "--config", "tiny", status=2)
-    assert f"{folder}/worker0.log: cannot write: Is a directory" in said
-    assert user.processes() == []
-    deep = user.folder / ("x" * 100)
-    deep.mkdir()
-    user.environment |= {"XDG_RUNTIME_DIR": str(deep)}
-    said = user.run("cluster", "up", status=2)
-    assert f"unix:{deep}/p4sgd/control: a socket's path has at most 107 bytes: choose a shorter one" in said
-    assert "no local cluster is running" in user.run("cluster", "status")
 
 
 def test_one_that_does_not_answer_is_not_taken_for_none(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
-"""Penalties beside those of scikit-learn's estimators, on the samples that both were fitted to.
+"""Every loss and penalty beside scikit-learn's estimators: metrics of unseen samples, at 8 and at 4 bits, and optima.
 
-The objective is the mean loss in the unit of the target and the penalty. As multiples of scikit-learn's optimum they
-were 1.0000 to 1.0007 when this was written.
+Of penalties the objective is the mean loss in the unit of the target and the penalty: 1.0000 to 1.0007 of
+scikit-learn's optimum when this was written.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import ElasticNet, GammaRegressor, PoissonRegressor, QuantileRegressor
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 from sklearn.preprocessing import StandardScaler
+from support.loss_peers import ALLOWED, CASES, compare
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -91,3 +92,27 @@ def test_penalties(case):
     predicted, model = ours(x, y, **options(scale) | stronger)
     coefficients = model.coefficients if log_link else model.coefficients * scale
     assert metric(y, predicted) + penalty(coefficients) > 1.01 * theirs, "another strength has another optimum"
+
+
+QUICK = (
+    *(
+        "logistic, breast_cancer",
+        "hinge, breast_cancer",
+        "squared_hinge, breast_cancer, SGD",
+        "modified_huber, breast_cancer",
+    ),
+    *("huber, diabetes", "epsilon_insensitive, diabetes", "quantile 0.9, diabetes"),
+    *("poisson, wine", "tweedie, wine", "gamma, wine"),
+)
+"""One of each loss that is not among the long tests."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=() if case.name.startswith(QUICK) else pytest.mark.slow) for case in CASES],
+)
+def test_test_metrics(case):
+    scores = compare(case, splits=3)  # a benchmark takes five
+    print(f"{case.name}: scikit-learn {scores.theirs:.5g}, bits {scores.ours}")
+    for bits, allowed in ALLOWED.items():
+        assert scores.worse(case, bits) <= allowed, f"{bits} bits"

@@ -19,11 +19,13 @@ CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
 
 
 @pytest.fixture
-def lab(tmp_path):
-    """Workers that take what is sent again for lost, also on a machine that does much else."""
-    found = Lab(tmp_path, RANKS, network="resend_us = 20000\nresends = 6")
-    yield found
-    found.close()
+def new_lab(tmp_path):
+    """Makes labs whose workers take what is sent again for lost, also on a machine that does much else."""
+    labs = []
+    network = "resend_us = 20000\nresends = 6"
+    yield lambda **options: labs.append(Lab(tmp_path, RANKS, **{"network": network} | options)) or labs[-1]
+    for each in labs:
+        each.close()
 
 
 def weights(*words, **options):
@@ -32,62 +34,46 @@ def weights(*words, **options):
     return json.loads(out)["weights_sha256"]
 
 
-def in_the_middle(lab, do_it):
-    """A run to which something happens after some epochs: its exit status and standard error."""
-    words = ("digits:3", "--epochs", 5000, "--batch", 64, "--checkpoint", "state", "--quiet", *CLUSTER)
-    with started(*words, ranks=RANKS, cwd=lab.folder) as process:
-        await_file(lab.folder / "state", process)
-        do_it(process)
-        _, err = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, err
-
-
-@pytest.mark.slow
-def test_a_rank_may_drive_a_sparse_worker(tmp_path):
-    lab = Lab(tmp_path, RANKS, config=["tiny", "--sparse --slots 4"], network="resend_us = 20000")
-    try:
-        words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 3, "--batch", 32)
-        assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(*words)
-    finally:
-        lab.close()
-
-
 @pytest.mark.parametrize("loss", [0, pytest.param(0.05, marks=pytest.mark.slow)])
-def test_ranks_may_be_workers_themselves(loss, tmp_path):
+def test_ranks_may_be_workers_themselves(loss, new_lab):
     """Also if the switch loses frames of hot columns."""
     words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
     expected = weights(*words)
     faults = list(map(str, (5, loss, loss, 1000))) if loss else None
-    lab = Lab(tmp_path, RANKS, ranks=True, faults=faults, network="resend_us = 20000")
-    try:
-        run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16, *CLUSTER, "--json")
-        out, err = run.communicate(timeout=PATIENCE_S)
-        assert run.returncode == 0, err
-        document = json.loads(out)
-        assert document["weights_sha256"] == expected
-        rows = -(-569 // 32) * (16 // 8 + 1)  # in every mini-batch those of hot columns, and one more
-        assert [rank["ROWS"] for rank in document["epochs"][-1]["counters"]] == [rows] * RANKS
-    finally:
-        lab.close()
+    lab = new_lab(ranks=True, faults=faults, network="resend_us = 20000")
+    run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16, *CLUSTER, "--json")
+    out, err = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, err
+    document = json.loads(out)
+    assert document["weights_sha256"] == expected
+    rows = -(-569 // 32) * (16 // 8 + 1)  # in every mini-batch those of hot columns, and one more
+    assert [rank["ROWS"] for rank in document["epochs"][-1]["counters"]] == [rows] * RANKS
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_named_once(lab):
-    status, err = in_the_middle(lab, lambda process: lab.kill("worker1"))
-    assert status == 1
-    assert err.count("worker 1 at unix:worker1 is gone") == 1, err
+@pytest.mark.parametrize(
+    ("break_it", "status", "says"),
+    [
+        (lambda lab, run: lab.kill("worker1"), 1, "worker 1 at unix:worker1 is gone"),
+        (lambda lab, run: run.send_signal(signal.SIGINT), 130, "interrupted after epoch"),
+    ],
+    ids=["killed", "Ctrl-C"],
+)
+def test_what_ends_a_run_is_told_once_and_others_begin(new_lab, break_it, status, says):
+    """One of the workers is sparse."""
+    lab = new_lab(config=["tiny", "--sparse --slots 4"])
+    words = ("digits:3", "--epochs", 5000, "--batch", 64, "--scaling", "maxabs", "--checkpoint", "state", "--quiet")
+    with started(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) as run:
+        await_file(lab.folder / "state", run)
+        break_it(lab, run)
+        _, err = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == status, err
+    assert err.count(says) == 1, err
     assert "mpiexec -n 2 p4sgd train --resume state" in err
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_runs_of_all_workers_and_others_begin(lab):
-    status, err = in_the_middle(lab, lambda process: process.send_signal(signal.SIGINT))
-    assert status == 130, err
-    assert err.count("interrupted after epoch") == 1
-    words = ("breast_cancer", "--epochs", 1, "--batch", 32)
-    assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(
-        *words, "--workers", RANKS, "--config", "tiny"
-    )
+    if "worker1" not in lab.processes:
+        lab.start_worker(1)
+    words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 1, "--batch", 32)
+    assert weights(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) == weights(*words)
 
 
 def test_as_many_ranks_as_workers(tmp_path):
@@ -103,56 +89,44 @@ def test_as_many_ranks_as_workers(tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_that_are_workers_notice_that_the_switch_has_ended(tmp_path):
+def test_ranks_that_are_workers_notice_that_the_switch_has_ended(new_lab):
     words = ("digits:3", "--scaling", "maxabs", "--epochs", 5000, "--checkpoint", "state", "--quiet", *CLUSTER)
-    lab = Lab(tmp_path, RANKS, ranks=True, network="resend_us = 20000")
-    try:
-        run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16)
-        await_file(tmp_path / "state", run)
-        lab.kill("switch")
-        _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for 120 s
-        assert run.returncode == 1, err
-        assert "p4sgd train, rank 0: the aggregator at unix:switch is gone (Connection refused)" in err
-    finally:
-        lab.close()
+    lab = new_lab(ranks=True, network="resend_us = 20000")
+    run = lab.p4sgd("train", *words, "--parallel", "data", "--split", 16)
+    await_file(lab.folder / "state", run)
+    lab.kill("switch")
+    _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for 120 s
+    assert run.returncode == 1, err
+    assert "p4sgd train, rank 0: the aggregator at unix:switch is gone (Connection refused)" in err
 
 
-def udp_ranks(folder):
-    """Write a cluster file of ranks that send in UDP, which needs no root; returns the aggregator's address."""
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [None, signal.SIGINT, signal.SIGTERM], ids=str)
+def test_ranks_that_are_workers_may_send_in_udp_and_be_interrupted_as_they_wait(tmp_path, by):
+    """Which needs no root. The switch is stopped, and they would resend for ever."""
     switch, *hosts = (f"{loopback(1)}:{port}" for port in (51200, 51201, 51202))
     file = (
         f'[aggregator]\nkind = "socket"\ncontrol = "unix:aggregator"\nudp = "{switch}"\n'
         "[network]\nresend_us = 20000\nresends = 0\n"
     )
     file += "".join(f'[[workers]]\ninterface = "udp:{host}"\nport = 0\n' for host in hosts)
-    (folder / "cluster.toml").write_text(file)
-    return switch
-
-
-@pytest.mark.slow
-def test_ranks_that_are_workers_may_send_in_udp(tmp_path):
-    switch = udp_ranks(tmp_path)
-    words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
-    with serving(None, tmp_path, [f"udp:{switch}"]) as (_, control):
-        got = weights(*words, *CLUSTER, "--parallel", "data", ranks=RANKS, cwd=tmp_path)
-        assert control.counters()["FULLS_TO_ALL"] > 0
-    assert got == weights(*words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
-def test_ranks_that_wait_for_a_paused_switch_can_be_interrupted(tmp_path, by):
-    switch = udp_ranks(tmp_path)
-    words = ("digits:3", "--scaling", "maxabs", "--epochs", 5000, "--checkpoint", "state", "--quiet", *CLUSTER)
-    with serving(None, tmp_path, [f"udp:{switch}"]) as (aggregator, _):
+    (tmp_path / "cluster.toml").write_text(file)
+    parallel = (*CLUSTER, "--parallel", "data", "--split", 16)
+    with serving(None, tmp_path, [f"udp:{switch}"]) as (aggregator, control):
+        if by is None:
+            words = ("breast_cancer", "--scaling", "maxabs", "--epochs", 2, "--batch", 32)
+            assert weights(*words, *parallel, ranks=RANKS, cwd=tmp_path) == weights(*words)
+            assert control.counters()["FULLS_TO_ALL"] > 0
+            return
         try:
-            with started(*words, "--parallel", "data", "--split", 16, ranks=RANKS, cwd=tmp_path) as run:
+            words = ("digits:3", "--scaling", "maxabs", "--epochs", 5000, "--checkpoint", "state", "--quiet")
+            with started(*words, *parallel, ranks=RANKS, cwd=tmp_path) as run:
                 await_file(tmp_path / "state", run)
                 aggregator.send_signal(signal.SIGSTOP)
                 time.sleep(1)  # until they wait
                 run.send_signal(by)
                 try:
-                    _, err = run.communicate(timeout=PATIENCE_S / 2)  # they would resend for ever
+                    _, err = run.communicate(timeout=PATIENCE_S / 2)
                 finally:
                     run.kill()
         finally:

@@ -263,7 +263,7 @@ SERVED = [
     (f"{' '.join(f'--interface e{n}' for n in range(33))} {AT}", "at most 32 ports"),
 ]
 
-BOARD = "worker --device rtl --interface udp:127.77.0.1 --control unix:w --config"
+BOARD = "worker --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
     ("tiny --slots 3", "--slots must be a power of two, not 3"),
@@ -272,7 +272,6 @@ WORKED = [
     ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
     ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),
-    ("sparse --sparse", "sparse workers are programs and cannot be simulated: leave --device rtl out"),
 ]
 
 DIAGNOSED = [

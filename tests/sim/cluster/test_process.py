@@ -67,14 +67,6 @@ def interrupted_after(seconds):
         signal.signal(signal.SIGALRM, old)
 
 
-def test_asks_and_ends(scratch, monkeypatch):
-    with ClusterProcess(stand_in(monkeypatch, OBEDIENT), {"seed": 1}) as cluster:
-        pid = cluster.request("who")
-        assert cluster.directory.parent == scratch
-    assert gone(pid)
-    cluster.close()
-
-
 def test_an_answer_to_another_request_is_never_taken_and_who_hangs_is_killed(scratch, monkeypatch):
     with ClusterProcess(stand_in(monkeypatch, HANGING), {}) as cluster:
         pid = cluster.request("who")
@@ -85,16 +77,14 @@ def test_an_answer_to_another_request_is_never_taken_and_who_hangs_is_killed(scr
     assert gone(pid), "the simulator itself, not just the process that started it"
 
 
-def test_ctrl_c_while_waiting_for_the_end(scratch, monkeypatch):
+def test_ctrl_c_while_starting_and_while_waiting_for_the_end(scratch, monkeypatch):
     monkeypatch.setattr(process, "_STOP_SECONDS", 60.0)
     cluster = ClusterProcess(stand_in(monkeypatch, HANGING), {})
     pid = cluster.request("who")
     with interrupted_after(0.5):
         cluster.close()
     assert gone(pid)
-
-
-def test_ctrl_c_while_starting(scratch, monkeypatch):
+    monkeypatch.setattr(process, "_STOP_SECONDS", 1.0)
     with interrupted_after(3.0):
         ClusterProcess(stand_in(monkeypatch, DEAF), {})
     group = scratch / "group"
@@ -102,18 +92,17 @@ def test_ctrl_c_while_starting(scratch, monkeypatch):
     group.unlink()
 
 
-def test_nothing_to_start_or_an_end_while_starting(scratch, monkeypatch):
+def test_it_does_not_start_or_ends_and_its_files_stay_until_closed(scratch, monkeypatch):
     with pytest.raises(SimulationError, match=r"did not start:\nno licence"):
         ClusterProcess(stand_in(monkeypatch, BROKEN), {})
-    monkeypatch.setattr(process, "_SIMULATOR", (str(scratch / "none"),))
-    with pytest.raises(FileNotFoundError):
-        ClusterProcess(Build(None, "cluster", False), {})
-
-
-def test_an_end_on_the_way_leaves_the_files_until_closed(scratch, monkeypatch):
-    cluster = ClusterProcess(stand_in(monkeypatch, OBEDIENT), {})
+    cluster = ClusterProcess(stand_in(monkeypatch, OBEDIENT), {"seed": 1})
+    assert cluster.directory.parent == scratch
     os.kill(cluster.request("who"), signal.SIGKILL)
     with pytest.raises(SimulationError, match="ended unexpectedly"):
         cluster.request("who")
     assert cluster.directory.is_dir(), "a waveform may be in it"
     cluster.close()
+    cluster.close()
+    monkeypatch.setattr(process, "_SIMULATOR", (str(scratch / "none"),))
+    with pytest.raises(FileNotFoundError):
+        ClusterProcess(Build(None, "cluster", False), {})
