@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Gather, Rows, Source
-from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
 BUILTIN = {

@@ -1,21 +1,108 @@
-"""Cells of tables: values of a column, which the formats give as pyarrow arrays, as numbers or texts, and gaps."""
+"""Values as they stand in files: numbers, texts, gaps and labels. Tables are pyarrow arrays."""
 
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.raw_labels import MISSING, number
 from p4sgd.host.errors import UserError, on_command_line, option, shortened
+
+MISSING = frozenset(
+    {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
+)
+"""Texts that mean a missing value."""
 
 TRUTH = {"false": 0.0, "true": 1.0}
 """Texts of booleans, which are numbers, in lower case."""
 
+EXACT = 1 << 53
+"""From here on float64 does not represent every integer."""
+
+
+def number(text: str | bytes) -> float | None:
+    """The number that a text stands for, also NaN or infinite; ``None`` if it is none, such as ``1_0``."""
+    underscored = "_" in text if isinstance(text, str) else b"_" in text
+    try:
+        return None if underscored else float(text)
+    except ValueError:
+        return None
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Whether a text would be a number if it had a decimal point in place of a comma."""
+    return "," in text and number(text.replace(",", ".")) is not None
+
+
+def check_exact(text: str, name: str = "") -> None:
+    """Refuse an integer of 2^53 or more, which float64 may not tell from others; ``text`` is any number."""
+    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
+        place = f"{name}: " if name else ""
+        raise UserError(f"{place}the label {text} is too large to be told from others: use labels below 2^53")
+
+
+@dataclass(frozen=True, eq=False)
+class RawLabels:
+    """Labels of some samples: ``values`` (samples,) are numbers of any type, or intp indices into ``texts``, which are
+    distinct; ``None`` if the labels are numbers."""
+
+    values: npt.NDArray[Any]
+    texts: Sequence[str] | None = None
+
+    @classmethod
+    def from_column(cls, column: Any) -> Self:
+        encoded = column.dictionary_encode()
+        # Not to_numpy, which imports pandas where that is installed, for a second.
+        return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
+
+    @classmethod
+    def join(cls, parts: Iterable[Self]) -> Self:
+        """Concatenate labels, which must be all numbers or all texts."""
+        parts = [part for part in parts if part.values.size]
+        if not parts:
+            return cls(np.empty(0))
+        if parts[0].texts is None:
+            return cls(np.concatenate([part.values for part in parts]))
+        places: dict[str, int] = {}
+        joined = []
+        for part in parts:
+            assert part.texts is not None
+            joined.append(np.array([places.setdefault(text, len(places)) for text in part.texts], np.intp)[part.values])
+        return cls(np.concatenate(joined), list(places))
+
+    def encode(self, name: str) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+        """Labels as float64 (samples,), and the names of the classes, empty if all labels are numbers.
+
+        Names are numbered from 0 in alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label
+        is missing or is too large an integer, or if some are numbers and others are not.
+        """
+        if self.texts is None:
+            if self.values.dtype.kind in "iu" and self.values.size:
+                check_exact(str(self.values.min()), name)
+                check_exact(str(self.values.max()), name)
+            return self.values.astype(np.float64), ()
+        texts = [text.strip() for text in self.texts]
+        missing = [place for place, text in enumerate(texts) if text in MISSING]
+        if missing:
+            sample = int(np.isin(self.values, missing).argmax())
+            raise UserError(f"{name}: the label of sample {sample + 1} is missing: leave that sample out")
+        numbers = [number(text) for text in texts]
+        words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
+        if not words:
+            for text in texts:
+                check_exact(text, name)
+            return np.array(numbers, dtype=np.float64)[self.values], ()
+        if len(words) < len(texts):
+            raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
+        known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
+        return np.array([known[text] for text in texts])[self.values], tuple(known)
+
 
 class CellError(Exception):
-    """A value that a column cannot have; the reader of the format knows its place in the file.
+    """A value that a column of a table cannot have; the reader of the format knows its place in the file.
 
     ``row`` counts from 0 among those that are read, ``column`` among the features. ``text`` is the value as it stands,
     ``None`` if it is null, and ``gap`` tells whether it is missing.
@@ -49,6 +136,7 @@ class Cells:
     """The cells of a column in a part of a table, a pyarrow array.
 
     ``gap_texts`` are texts that mean a missing value, as nulls and NaN do: `MISSING` in a format without nulls.
+    ``are_numbers`` and ``are_truths`` tell that the format says that these are numbers or booleans, and booleans.
     """
 
     def __init__(self, array: Any, gap_texts: Set[str] = frozenset()) -> None:
@@ -60,9 +148,7 @@ class Cells:
         if pa.types.is_null(array.type):
             array = array.cast(pa.string())
         self.are_truths = pa.types.is_boolean(array.type)
-        """Whether the format says that the column has booleans."""
         self.are_numbers = not is_text(array.type)
-        """Whether it says that the column has numbers or booleans."""
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())  # of which pyarrow knows more functions
         self.gap_texts = gap_texts
@@ -96,8 +182,9 @@ class Cells:
         except pa.ArrowInvalid:
             return self._parsed({})
 
-    @cached_property
+    @property
     def truths(self) -> npt.NDArray[np.float64]:
+        """`numbers`, among which texts may be true or false."""
         return self.numbers if self.are_numbers else self._parsed(TRUTH)
 
     def _parsed(self, words: Mapping[str, float]) -> npt.NDArray[np.float64]:
@@ -135,11 +222,6 @@ def weights_of(array: Any) -> npt.NDArray[np.float64]:
     return cells.numbers
 
 
-def has_decimal_comma(text: str) -> bool:
-    """Whether a text would be a number if it had a decimal point in place of a comma."""
-    return "," in text and number(text.replace(",", ".")) is not None
-
-
 def plain_type(kind: Any) -> Any:
     """A type of pyarrow without dictionary encoding."""
     from pyarrow import types
@@ -155,10 +237,7 @@ def is_text(kind: Any) -> bool:
 
 
 def suits(kind: Any) -> bool:
-    """Whether a column of this type of pyarrow, without dictionary encoding, holds numbers, booleans, texts or nothing.
-
-    Where all values are missing, as in a table with few rows, there is no telling what else it would hold.
-    """
+    """Whether a column of this plain type of pyarrow holds numbers, booleans, texts or, if all are missing, nothing."""
     from pyarrow import types
 
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)

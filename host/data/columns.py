@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from p4sgd.host.data.cells import number
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError, listed
 
 LABEL_NAMES = ("label", "target", "class", "y")

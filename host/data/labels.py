@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from p4sgd.host.data.cells import EXACT, number
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
-from p4sgd.host.data.raw_labels import EXACT, number
 from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Loss, Task

@@ -1,16 +1,15 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma
+from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma, number
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.raw_labels import number
-from p4sgd.host.data.table import Column, Table
+from p4sgd.host.data.table import Column, NumberColumn, Table, TextColumn
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, on_command_line
 
@@ -63,28 +62,23 @@ class _Findings:
         values = None if self.values is None or other.values is None else self.values | other.values
         self.values = None if values is None or len(values) > MOST_TEXTS else values
 
-    def wrong(self, total: "_Findings", *, gaps: bool) -> Iterable[tuple[int, str | None, bool]]:
-        """Row and text of the first cells that do not go with the findings of all ranks, and whether they are gaps."""
-        kinds = [] if gaps else ["gap"]
-        if total.numeric:
-            kinds += ["infinity"] if total.boolean else ["infinity", "text"]
-        elif total.commas:
-            kinds.append("text")
-        return [(*self.first[kind], kind == "gap") for kind in kinds if kind in self.first]
+    @property
+    def refused(self) -> set[str]:
+        """Kinds of cells, beside gaps, that do not go with the findings of all ranks."""
+        if self.numeric:
+            return {"infinity"} if self.boolean else {"infinity", "text"}
+        return {"text"} if self.commas else set()
 
     def column(self, name: str, *, gaps: bool) -> Column:
-        if not (self.numbers or self.texts or self.typed):  # other rows may have either
-            return Column(name, (), gaps=gaps)
-        if self.numeric:
-            return Column(name, truth=self.boolean, gaps=gaps)
-        return Column(name, tuple(sorted(self.values or ())), gaps=gaps)
+        if self.numeric and (self.numbers or self.texts or self.typed):
+            return NumberColumn(name, gaps, truth=self.boolean)
+        return TextColumn(name, gaps, tuple(sorted(self.values or ())))  # other rows may have either, if all are gaps
 
 
 class Survey:
     """Finds out from all rows of a table what its ``count`` columns hold.
 
-    ``names`` are their headers, empty if there are none, and ``gap_texts`` texts that mean a missing value, see
-    `p4sgd.host.data.cells.Cells`.
+    ``names`` are their headers, empty if there are none; ``gap_texts`` mean a missing value, see `Cells`.
     """
 
     def __init__(self, names: Sequence[str], count: int, gap_texts: Set[str] = frozenset()) -> None:
@@ -95,24 +89,22 @@ class Survey:
     def add(self, arrays: Sequence[Any], first: int) -> None:
         """Look at some rows from the ``first`` on, a pyarrow array for each column."""
         for found, array in zip(self._found, arrays, strict=True):
-            self._add(found, Cells(array, self._gap_texts), first)
-
-    def _add(self, found: _Findings, cells: Cells, first: int) -> None:
-        numbers, gaps = cells.numbers, cells.gaps
-        texts, commas, values = np.zeros_like(gaps), True, set[str]()
-        if not cells.are_numbers and (found.values is not None or np.isnan(numbers[~gaps]).any()):
-            known, which = cells.encoded
-            strange = [text not in cells.gap_texts and _no_number(text) for text in known]
-            texts = np.array([*strange, False])[which]
-            commas = all(map(has_decimal_comma, itertools.compress(known, strange)))
-            values = set(known) - cells.gap_texts
-        counts = int((~texts & ~gaps).sum()), int(texts.sum())
-        found.add(_Findings(*counts, values, cells.are_numbers, cells.are_truths, commas))
-        infinite = ~np.isfinite(numbers) & ~gaps & ~texts
-        for kind, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
-            if where.any() and kind not in found.first:
-                row = int(where.argmax())
-                found.first[kind] = first + row, cells.text(row)
+            cells = Cells(array, self._gap_texts)
+            numbers, gaps = cells.numbers, cells.gaps
+            texts, commas, values = np.zeros_like(gaps), True, set[str]()
+            if not cells.are_numbers and (found.values is not None or np.isnan(numbers[~gaps]).any()):
+                known, which = cells.encoded
+                strange = [text not in self._gap_texts and _no_number(text) for text in known]
+                texts = np.array([*strange, False])[which]
+                commas = all(map(has_decimal_comma, itertools.compress(known, strange)))
+                values = set(known) - self._gap_texts
+            counts = int((~texts & ~gaps).sum()), int(texts.sum())
+            found.add(_Findings(*counts, values, cells.are_numbers, cells.are_truths, commas))
+            infinite = ~np.isfinite(numbers) & ~gaps & ~texts
+            for kind, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
+                if where.any() and kind not in found.first:
+                    row = int(where.argmax())
+                    found.first[kind] = first + row, cells.text(row)
 
     def finish(
         self, source: str, *, gaps: bool, tell: Callable[[CellError], UserError], ranks: Communicator = SINGLE_PROCESS
@@ -129,8 +121,10 @@ class Survey:
             total, parts = _Findings(), [found[place] for found in everywhere]
             for part in parts:
                 total.add(part)
+            refused = total.refused | ({"gap"} if not gaps else set())
             for rank, part in enumerate(parts):
-                wrong += [(rank, row, place, text, gap) for row, text, gap in part.wrong(total, gaps=gaps)]
+                cells = ((kind, *cell) for kind, cell in part.first.items() if kind in refused)
+                wrong += [(rank, row, place, text, kind == "gap") for kind, row, text in cells]
             columns.append(total.column(name, gaps=any("gap" in part.first for part in parts)))
             if total.values is None and not total.numeric:
                 many.append(place)
@@ -164,14 +158,11 @@ class RowNumbers:
         self.rows = 0
 
     def add(self, rows: Features) -> None:
-        assert isinstance(rows, np.ndarray)
         for candidate, (place, _, _) in enumerate(self._columns):
-            values = rows[:, place]
-            if not self.rows and values.size:
-                self._begins[candidate] = float(values[0])
-            begin = self._begins[candidate]
-            if begin is not None and not np.array_equal(values, np.arange(self.rows, self.rows + values.size) + begin):
-                self._begins[candidate] = None
+            values: Any = rows[:, place]
+            begin = float(values[0]) if not self.rows and values.size else self._begins[candidate]
+            counts = begin is not None and np.array_equal(values, np.arange(self.rows, self.rows + values.size) + begin)
+            self._begins[candidate] = begin if counts else None
         self.rows += rows.shape[0]
 
     def remarks(self, gather: Callable[[Any], list[Any]]) -> tuple[str, ...]:

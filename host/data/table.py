@@ -1,15 +1,15 @@
-"""Tables with texts and gaps: what their columns hold, and their rows as numbers.
+"""Tables with texts and gaps: the kinds of columns, and rows of tables as numbers.
 
-A reader first finds out what each column holds (`survey.py`): numbers, or texts. Rows of the table are then float64:
-numbers as they are, of texts their place among the column's texts (`Table`), NaN for gaps. Such rows are shuffled,
-shared among ranks and sorted into buckets like any others. The training rows decide which features are made of them
-(`encoding.py`).
+A reader first finds out what each column holds (`survey.py`). Rows of the table are then float64: numbers as they are,
+of texts their place among the column's texts, NaN for gaps. Such rows are shuffled, shared among ranks and sorted into
+buckets like any others. The training rows decide which features are made of them (`encoding.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,46 +17,164 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import CellError, Cells
 from p4sgd.host.errors import shortened
 
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
 GAP = "missing"
 """What stands for a gap in the name of a feature."""
 
 _UNKNOWN = -1
 """The place of a text that is not among those of a column."""
 
+_UNIT = 1126
+"""Every float64 is a multiple of 2^-1074, and with a mantissa of 53 bits an integer times 2^-1126 or more."""
+
 UnknownTexts: TypeAlias = dict[str, tuple[int, str]]
 """Texts that a model does not know, counted while a table is read: by column, how many, and one of them."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    ``name`` is its header; empty if there is none. ``values`` are its texts in alphabetical order, none if no value is
-    known; ``None`` if it holds numbers, which with ``truth`` may be written as true and false, in upper or lower case.
-    ``gaps`` tells that values are missing; in an encoding, that gaps have a feature of their own. ``mean`` is what
-    stands there for a gap among numbers; ``None`` if gaps are refused.
-    """
+class Column(ABC):
+    """A column of a table. ``name`` is its header, empty if there is none. ``gaps`` tells that values are missing; in
+    an encoding, that gaps have a feature of their own."""
 
     name: str = ""
-    values: tuple[str, ...] | None = None
-    truth: bool = False
-    mean: float | None = None
     gaps: bool = False
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Of texts: what there is a feature for, unless there are two, which are told apart by one feature."""
-        return (*(self.values or ()), *((GAP,) if self.gaps else ()))
+    @abstractmethod
+    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        """Cells as in the rows of a table: float64 (rows,), NaN or infinite if the column cannot have them."""
+
+    @abstractmethod
+    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        """How many cells have each text, or are known, and last of all are gaps."""
+
+    def total(self, cells: FloatArray) -> int:
+        """Σ cells · 2^1126 of numbers."""
+        return 0
+
+    @abstractmethod
+    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        """The column in an encoding, from sums of `count` and `total` over the training rows."""
+
+    @abstractmethod
+    def features(self, label: str) -> list[str]:
+        """Names of the features that are made of it."""
+
+    @abstractmethod
+    def encode(self, cells: FloatArray, table: "Column") -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
+        """Features of a sample that may be other than 0: which one, negative for none, (rows,), and the value.
+
+        ``cells`` are as `read` gives them for the column of a ``table``.
+        """
 
     @property
-    def features(self) -> int:
-        if self.values is None:
-            return 1 + self.gaps
-        return 1 if len(self.kinds) == 2 else len(self.kinds)
+    @abstractmethod
+    def stored(self) -> int:
+        """How many `encode` gives."""
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Numbers, which with ``truth`` may be written as true and false, in upper or lower case: a feature, and in an
+    encoding with ``gaps`` another one that is 1 for them. ``mean`` stands there for a gap; ``None``: refused."""
+
+    truth: bool = False
+    mean: float | None = None
+
+    values: ClassVar[None] = None
+
+    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        return cells.truths if self.truth else cells.numbers
+
+    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        gaps = np.count_nonzero(np.isnan(cells))
+        return np.array([cells.size - gaps, gaps])
+
+    def total(self, cells: FloatArray) -> int:
+        """Exact, because sums of float64 would depend on the order and the division of the rows; at most 2^26 cells."""
+        known = cells[~np.isnan(cells)]
+        if not known.size:
+            return 0
+        mantissas, exponents = np.frexp(known)
+        lowest = int(exponents.min())
+        integers = (mantissas * 2.0**53).astype(np.int64)
+        total = 0
+        for part, shift in ((integers >> 27, 27), (integers & ((1 << 27) - 1), 0)):  # so that sums fit 53 bits
+            sums = np.bincount(exponents - lowest, weights=part)
+            total += sum(int(each) << (place + shift) for place, each in enumerate(sums.tolist()) if each)
+        return total << (lowest - 53 + _UNIT)
+
+    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        known, gaps = counts
+        mean = total / (known << _UNIT) if known else 0.0  # Python rounds it correctly
+        return replace(self, mean=None if missing == "error" else mean, gaps=missing == "indicator" and gaps > 0)
+
+    def features(self, label: str) -> list[str]:
+        return [label, *([f"{label}={GAP}"] if self.gaps else [])]
+
+    def encode(self, cells: FloatArray, table: Column) -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
+        gaps = np.isnan(cells)
+        yield np.zeros(cells.size, np.int32), cells if self.mean is None else np.where(gaps, self.mean, cells)
+        if self.gaps:
+            yield np.where(gaps, np.int32(1), np.int32(-1)), 1.0
+
+    @property
+    def stored(self) -> int:
+        return 1 + self.gaps
+
+
+@dataclass(frozen=True)
+class TextColumn(Column):
+    """Texts, with ``values`` in alphabetical order; none if no value is known. There is a feature for each, 1 for the
+    samples that have it; in an encoding with ``gaps`` a gap is a text of its own. Of two only the second has one."""
+
+    values: tuple[str, ...] = ()
+
+    truth: ClassVar[bool] = False
+    mean: ClassVar[None] = None
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        return {text: place for place, text in enumerate(self.values or ())}
+        return {text: place for place, text in enumerate(self.values)}
+
+    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        """Places of the texts; −1 for others, which ``unknown`` counts."""
+        texts, which = cells.encoded
+        codes = np.array([self.places.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
+        counts = np.bincount(which, minlength=codes.size)
+        found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
+        strange = [place for place in found if texts[place] not in cells.gap_texts]
+        if strange:
+            before, example = unknown.get(label, (0, texts[strange[0]]))
+            unknown[label] = before + int(counts[strange].sum()), example
+        result = codes[which]
+        result[cells.gaps] = np.nan
+        return result
+
+    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        gap = len(self.values)
+        return np.bincount(np.where(np.isnan(cells), gap, cells).astype(np.intp), minlength=gap + 1)
+
+    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        *rows, gaps = counts
+        kept = tuple(text for text, count in zip(self.values, rows, strict=True) if count)
+        return replace(self, values=kept, gaps=missing == "indicator" and gaps > 0)
+
+    def features(self, label: str) -> list[str]:
+        kinds = [*self.values, *([GAP] if self.gaps else [])]
+        return [f"{label}={kind}" for kind in (kinds[1:] if len(kinds) == 2 else kinds)]
+
+    def encode(self, cells: FloatArray, table: Column) -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
+        assert isinstance(table, TextColumn)
+        # The feature of each text of the table, of a gap and, at place −1, of an unknown text.
+        gap = len(self.values) if self.gaps else -1
+        lookup = np.array([*(self.places.get(text, -1) for text in table.values), gap, -1], np.int32)
+        lookup -= len(self.values) + self.gaps == 2
+        yield lookup[np.where(np.isnan(cells), lookup.size - 2, cells).astype(np.intp)], 1.0
+
+    @property
+    def stored(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -66,44 +184,41 @@ class Table:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_numbers(cls, names: Sequence[str], count: int) -> Self:
+    def of_numbers(cls, names: Sequence[str], count: int) -> "Table":
         """A table of numbers; ``names`` are empty if there is no header."""
-        return cls(tuple(map(Column, names)) if names else (Column(),) * count)
+        return Table(tuple(map(NumberColumn, names or [""] * count)))
 
     @property
     def plain(self) -> bool:
         """Whether there are only numbers that are written as such."""
-        return all(column.values is None and not column.truth for column in self.columns)
+        return all(isinstance(column, NumberColumn) and not column.truth for column in self.columns)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The headers; empty if there are none."""
+    def headers(self) -> tuple[str, ...]:
+        """Empty if there are none."""
         names = tuple(column.name for column in self.columns)
         return names if any(names) else ()
 
     def label(self, place: int) -> str:
+        """A column in messages and names of features."""
         return self.columns[place].name or f"feature {place + 1}"
 
     def rows(
         self, arrays: Sequence[Any], unknown: UnknownTexts, *, gaps: bool, gap_texts: Set[str] = frozenset()
-    ) -> npt.NDArray[np.float64]:
-        """Rows of the table as numbers: float64 (rows, columns), of texts their place among the column's texts, NaN for
-        gaps.
+    ) -> FloatArray:
+        """Rows of the table as numbers: float64 (rows, columns), see above.
 
         ``arrays`` are pyarrow arrays of these columns. ``unknown`` counts texts that a column does not have, which
-        become −1. ``gaps`` tells whether values may be missing; ``gap_texts`` are texts that mean so, see
-        `p4sgd.host.data.cells.Cells`, unless the column has such a text. Raises `CellError` for the first value that
-        its column cannot have.
+        become −1. ``gaps`` tells whether values may be missing; ``gap_texts`` are texts that mean so, see `Cells`,
+        unless the column has such a text. Raises `CellError` for the first value that its column cannot have.
         """
         made = np.empty((len(arrays[0]), len(self.columns)))
         everything = [
-            Cells(array, gap_texts - column.places.keys()) for column, array in zip(self.columns, arrays, strict=True)
+            Cells(array, gap_texts - column.places.keys() if isinstance(column, TextColumn) else gap_texts)
+            for column, array in zip(self.columns, arrays, strict=True)
         ]
         for place, (column, cells) in enumerate(zip(self.columns, everything, strict=True)):
-            if column.values is not None:
-                made[:, place] = self._codes(place, cells, unknown)
-            else:
-                made[:, place] = cells.truths if column.truth else cells.numbers
+            made[:, place] = column.read(cells, self.label(place), unknown)
         if np.isfinite(made).all():
             return made
         wrong: list[CellError] = []
@@ -116,20 +231,6 @@ class Table:
         if wrong:
             raise min(wrong, key=lambda each: (each.row, each.column))
         return made
-
-    def _codes(self, place: int, cells: Cells, unknown: UnknownTexts) -> npt.NDArray[np.float64]:
-        texts, which = cells.encoded
-        known = self.columns[place].places
-        codes = np.array([known.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
-        counts = np.bincount(which, minlength=codes.size)
-        found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
-        strange = [row for row in found if texts[row] not in cells.gap_texts]
-        if strange:
-            before, example = unknown.get(self.label(place), (0, texts[strange[0]]))
-            unknown[self.label(place)] = before + int(counts[strange].sum()), example
-        result = codes[which]
-        result[cells.gaps] = np.nan
-        return result
 
 
 def unknown_remarks(parts: Iterable[UnknownTexts]) -> tuple[str, ...]:

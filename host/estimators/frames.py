@@ -62,6 +62,7 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
     Raises `ValueError` for the first value that its column cannot have.
     """
     names, gaps = columns.column_names, (missing if encoding is None else encoding.missing) != "error"
+    table: Table | None = encoding
     for name, kind in zip(names, map(plain_type, columns.schema.types), strict=True):
         if not suits(kind):
             raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
@@ -71,12 +72,10 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
 
     arrays, unknown = [column.combine_chunks() for column in columns.columns], UnknownTexts()
     with value_errors():
-        if encoding is None:
+        if table is None:
             survey = Survey(names, len(names))
             survey.add(arrays, 0)
             table = survey.finish(NAME, gaps=gaps, tell=told)
-        else:
-            table = encoding.table
         try:
             rows = table.rows(arrays, unknown, gaps=gaps)
         except CellError as error:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.table import Table
+from p4sgd.host.data.table import Table, TextColumn
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors
 from p4sgd.host.losses import ELSEWHERE, LOSSES
@@ -173,7 +173,7 @@ class GLM(BaseEstimator):
             about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
         if isinstance(X, Rows):
             encoding = self.model_.space.encoding if hasattr(self, "model_") else None
-            if encoding is None or X.table is not encoding.table:
+            if encoding is None or X.table is not encoding:
                 X, about["table"] = X.rows, X.table
             else:
                 X, about["feature_names"] = encoding.apply(X.rows), encoding.names
@@ -202,13 +202,13 @@ class GLM(BaseEstimator):
         if columns is not None:
             validate_data(self, X, reset=reset, skip_check_array=True)
             made = rows_of(columns, encoding, self.missing)
-        elif encoding is not None and any(column.values is not None for column in encoding.columns):
+        elif encoding is not None and any(isinstance(column, TextColumn) for column in encoding.columns):
             raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
         else:
             X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
             gaps = encoding is None or encoding.missing != "error"
             assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
-            made = Rows(X, Table.of_numbers((), X.shape[1]) if encoding is None else encoding.table)
+            made = Rows(X, Table.of_numbers((), X.shape[1]) if encoding is None else encoding)
         if isinstance(y, str) and y == _NO_Y:
             return made
         y = _check_y(y, estimator=self, **how)

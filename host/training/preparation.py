@@ -20,6 +20,7 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quantile_rows
+from p4sgd.host.data.table import TextColumn
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import broadcast
 from p4sgd.host.errors import UserError, option
@@ -93,7 +94,7 @@ def prepare(
     Therefore samples are always shuffled once, with the options' seed. ``test`` tells that models will be measured on
     other samples. Raises `UserError` if data and options do not fit together.
     """
-    if data.table is not None and any(column.values is not None for column in data.table.columns):
+    if data.table is not None and any(isinstance(column, TextColumn) for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
     start = start or Start()
     coding, rest, held_out = split_labels(data, options, start)

@@ -17,12 +17,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data.cells import Cells, has_decimal_comma
+from p4sgd.host.data.cells import MISSING, Cells, RawLabels, check_exact, has_decimal_comma, number
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
-from p4sgd.host.data.raw_labels import MISSING, RawLabels, check_exact, number
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError

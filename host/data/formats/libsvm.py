@@ -4,8 +4,8 @@ Comments after ``#`` and ``qid:`` are ignored. With ``hash_bits`` N the column o
 that of a numeric name in Vowpal Wabbit.
 """
 
+from p4sgd.host.data.cells import number
 from p4sgd.host.data.formats.sparse_text import MAX_INDEX, ParsedLine, SparseTextSource, finite, label_of, shown
-from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError
 
 _MAX_HASHED = (1 << 64) - 1

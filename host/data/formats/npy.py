@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, with_label_number
 from p4sgd.host.data.matrix import Features, checked
-from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
+from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, label_number
 from p4sgd.host.data.matrix import checked
-from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.errors import UserError
 
 FEATURE_KEYS = ("features", "X", "x", "data")

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from p4sgd.host.data.cells import is_text, plain_type, suits
+from p4sgd.host.data.cells import RawLabels, is_text, plain_type, suits
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
-from p4sgd.host.data.raw_labels import RawLabels
-from p4sgd.host.data.table import Column, Table
+from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.errors import UserError
 
 
@@ -66,7 +65,7 @@ class ParquetSource(TableSource):
         chosen = [self._kinds[place] for place in self.columns.features]
         if self.options.takes_gaps or any(is_text(kind) for *_, kind in chosen):
             raise NotNumbersError
-        self.table = Table(tuple(Column(name, truth=types.is_boolean(kind)) for _, name, kind in chosen))
+        self.table = Table(tuple(NumberColumn(name, truth=types.is_boolean(kind)) for _, name, kind in chosen))
         yield from self._known_rows()
 
     def _arrays(self) -> Iterator[Arrays]:

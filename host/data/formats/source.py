@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
+from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import ReadOptions, is_number
 from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join_shares
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.matrix import Features, find_not_finite
-from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator

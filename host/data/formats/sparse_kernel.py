@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.raw_labels import EXACT
+from p4sgd.host.data.cells import EXACT
 from p4sgd.sim.compiled import compiled
 
 _compiled = compiled("the reader of sparse text")

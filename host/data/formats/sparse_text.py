@@ -16,12 +16,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.cells import RawLabels, check_exact, number
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Gather, Rows, Source, SparseRows, csr, label_number
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.raw_labels import RawLabels, check_exact, number
 from p4sgd.host.errors import UserError, shortened
 
 _BLOCK_BYTES = 1 << 21

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, weights_of
+from p4sgd.host.data.cells import CellError, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Gather, Rows, Source, no_numbers, with_label_number
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.raw_labels import RawLabels
 from p4sgd.host.data.survey import RowNumbers, Survey
-from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
+from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
@@ -143,7 +142,7 @@ class TableSource(Source):
             first = sum(gather(features.shape[0])[: self.share.rank])
             columns, self.table = self.table.columns[-count:], Table(self.table.columns[:-count])
             for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
-                if column.values:
+                if isinstance(column, TextColumn) and column.values:
                     raise no_numbers(self.name, name)
                 if not np.isfinite(values).all():
                     sample = first + int(np.isnan(values).argmax()) + 1

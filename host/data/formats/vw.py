@@ -17,8 +17,8 @@ that are neither a number nor a text, such as ``2x``.
 
 import math
 
+from p4sgd.host.data.cells import number
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
-from p4sgd.host.data.raw_labels import number
 from p4sgd.host.errors import UserError
 
 _WORD = (1 << 32) - 1

@@ -22,7 +22,7 @@ from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.synth_table import make_table, write_table
-from p4sgd.host.data.table import Column, Table
+from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.preparation import encode, encode_table
@@ -220,7 +220,7 @@ def test_what_is_missing_in_typed_columns(tmp_path):
 def test_means_are_exact_however_rows_are_divided(values, parts):
     rows = np.array(values)[:, None]
     edges = sorted({0, *(min(part, len(values)) for part in parts), len(values)})
-    fit = EncodingFit(Table((Column("x"),)), "mean")
+    fit = EncodingFit(Table((NumberColumn("x"),)), "mean")
     for first, last in itertools.pairwise(edges):
         fit.add(rows[first:last])
     assert fit.finish().columns[0].mean == float(sum(map(Fraction, values)) / len(values))
@@ -419,7 +419,7 @@ def test_numbers_alone_are_no_table(tmp_path):
     ],
 )
 def test_damage_is_seen(change):
-    good = TableEncoding((Column("a", None, False, 1.0),), "mean").to_json()
+    good = TableEncoding((NumberColumn("a", mean=1.0),), "mean").to_json()
     assert TableEncoding.from_json(good).count == 1
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableEncoding.from_json(good | change)
