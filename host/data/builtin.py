@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Gather, Rows, Source
+from p4sgd.host.data.formats.source import Rows, Source
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 BUILTIN = {
@@ -66,7 +67,7 @@ class BuiltinSource(Source):
         own, self._count = slice(share.start, share.stop), features.shape[1]
         yield Rows(features[own], RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]))
 
-    def settle(self, gather: Gather) -> FeatureSpace:
+    def settle(self, ranks: Communicator) -> FeatureSpace:
         like = self.options.like
         if like is not None and self._count != like.count:
             raise UserError(f"{self.name}: there are {self._count} features, {like.count} are needed")

@@ -68,7 +68,8 @@ class EncodingFit:
 
 @dataclass(frozen=True)
 class TableEncoding(Table):
-    """The features that a model makes of the columns of a table, fitted to its training rows; see `Column`.
+    """The features that a model makes of the columns of a table, fitted to its training rows; see
+    `NumberColumn` and `TextColumn`.
 
     Texts that these do not have are all zeros, and so are gaps with the filling ``mean``. ``missing`` is one of
     `FILLINGS`.
@@ -83,7 +84,6 @@ class TableEncoding(Table):
             if isinstance(column, TextColumn):
                 fits = list(column.values) == sorted(set(column.values))
             else:
-                assert isinstance(column, NumberColumn)
                 fits = (column.mean is None) == (self.missing == "error") and math.isfinite(column.mean or 0.0)
             if not fits:
                 raise ValueError(f"the texts of {column.name} are out of order, or its mean is not finite")

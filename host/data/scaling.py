@@ -17,7 +17,6 @@ from p4sgd.host.data.statistics import (
     column_blocks,
     find_extremes,
     heat_type,
-    is_sparse,
     negligible,
     order_statistics,
     reciprocal,
@@ -27,10 +26,41 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
-"""Kinds of scaling; see `Scaling.fit`."""
+"""Kinds of scaling; see README.md."""
 
 CENTRED = ("standard", "robust")
 """Kinds that subtract a centre, so that zeros do not stay zeros."""
+
+REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 3.2, 4.0, 4.5, 5.0)
+"""Deviations from the centre to the end of the range, by planes that are stored, for the kinds that centre.
+
+Up to 4 planes those with which a uniform quantiser has the least squared error for normally distributed values (J. Max,
+Quantizing for minimum distortion, 1960). With more planes levels are plenty, and what costs is to clamp; but where
+fewer planes are read than stored, their levels grow with the range, and the bias limits the rate of smaller features.
+With 8 planes the training loss of digits ends 3.2 % above its optimum with Max's 3.9 deviations, 2.6 % with 5 and 1.6 %
+with 8, but with 8 diabetes takes 17 epochs to 1 % instead of 5. 5 to 7 planes lie between.
+"""
+
+_REACH_ALIKE = (0.0, 0.0, 0.0, 0.0, 8.0, 8.0, 8.0, 12.0, 12.0)
+"""Up to how many deviations the range of a column with equal quartiles goes to reach its extremes, by stored planes.
+
+Such a column is mostly one value, and what tells samples apart are the others, which are far away. The training loss of
+digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %. Fewer planes have no levels to spare.
+"""
+
+_WILD = 2.0
+"""A column is wild if its deviation is more than this many times its width by quantiles: at most 1.7 times in eleven
+real data sets, 2.5 times if one of 2,000 normally distributed samples is 100 deviations away."""
+
+_CROWDED = 1 / 64
+"""A column is crowded if the middle half of its values takes less than this part of the range."""
+
+_KEPT_LEVELS, _KEPT_PART = 8, 0.95
+"""`auto` chooses raw values if this part of those that are not 0 are in columns that keep so many levels up to their
+largest magnitude."""
+
+_NAMED = 5
+"""Most columns that a remark names."""
 
 
 def deviation(stored: int, signed: bool) -> float:
@@ -52,41 +82,6 @@ def centring_error(kind: str, share: float) -> UserError:
         f"the scaling {kind} centres each feature, and only {share:.2%} of the values of these sparse data are not 0, "
         f"so that zeros would no longer be zeros: choose maxabs, none or auto"
     )
-
-
-REACH = (0.0, 0.8, 1.22, 1.95, 2.5, 3.2, 4.0, 4.5, 5.0)
-"""Deviations from the centre to the end of the range, by planes that are stored, for the kinds that centre.
-
-Up to 4 planes those with which a uniform quantiser has the least squared error for normally distributed values (J. Max,
-Quantizing for minimum distortion, 1960). With more planes levels are plenty, and what costs is to clamp; but where
-fewer planes are read than stored, their levels grow with the range, and the bias limits the rate of smaller features.
-With 8 planes the training loss of digits ends 3.2 % above its optimum with Max's 3.9 deviations, 2.6 % with 5 and 1.6 %
-with 8, but with 8 diabetes takes 17 epochs to 1 % instead of 5. 5 to 7 planes lie between.
-"""
-
-_REACH_ALIKE = (0.0, 0.0, 0.0, 0.0, 8.0, 8.0, 8.0, 12.0, 12.0)
-"""Up to how many deviations the range of a column with equal quartiles goes to reach its extremes, by stored planes.
-
-Such a column is mostly one value, and what tells samples apart are the others, which are far away. The training loss of
-digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %. Fewer planes have no levels to spare.
-"""
-
-_WILD = 2.0
-"""A column is wild if its deviation is more than this many times its width by quantiles: at most 1.7 times in eleven
-real data sets, 2.5 times if one of 2,000 normally distributed samples is 100 deviations away.
-"""
-
-_CROWDED = 1 / 64
-"""A column is crowded if the middle half of its values takes less than this part of the range."""
-
-_KEPT_LEVELS = 8
-"""Levels up to the largest magnitude of a column that raw values must keep."""
-
-_KEPT_PART = 0.95
-"""Part of the values that are not 0 whose columns must keep that many levels, for `auto` to choose raw values."""
-
-_NAMED = 5
-"""Most columns that a remark names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +106,10 @@ class Scaling:
 
     @classmethod
     def fit(
-        cls,
-        features: Features,
-        kind: str = "auto",
-        communicator: Communicator = SINGLE_PROCESS,
-        *,
-        planes: int = 8,
+        cls, features: Features, kind: str = "auto", communicator: Communicator = SINGLE_PROCESS, *, planes: int = 8
     ) -> Self:
-        """Choose offset and scale for the columns of a training set, as README.md says.
-
-        ``features`` are the samples of this rank, and will be stored with 1 to 8 ``planes``. Raises `UserError` if a
-        value is NaN or infinite, if there is no such kind, or if sparse data cannot have it.
-        """
-        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
-        extremes = find_extremes((features,), features.shape[1], samples)
+        """`fit_blocks` of the samples of this rank, float (samples, features); `UserError` if a value is not finite."""
+        extremes = _extremes(features, communicator)
         return cls.fit_blocks(extremes, lambda: (features,), lambda: features, kind, communicator, planes=planes)
 
     @classmethod
@@ -137,51 +122,50 @@ class Scaling:
         communicator: Communicator = SINGLE_PROCESS,
         *,
         planes: int,
-        whitened: bool = False,
+        centred: bool = False,
     ) -> Self:
-        """Same as `fit`, of samples in blocks.
+        """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
         ``extremes`` are the ranges of this rank's samples, and ``blocks`` reads these, once for kinds that centre.
-        ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. If the features
-        are ``whitened`` next, ``auto`` has to centre them, if they may be.
+        ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. With ``centred``
+        ``auto`` has to centre the features, if they may be. Raises `UserError` if there is no such kind, or if sparse
+        data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
-        statistics = Statistics.of_extremes(extremes, communicator, whitened=whitened)
+        statistics = Statistics.of_extremes(extremes, communicator)
+        sparse = statistics.sparse and not (centred and statistics.centrable)
         nonzero, values = int(statistics.nonzero.sum()), statistics.samples * statistics.low.size
         if kind in CENTRED and not statistics.centrable:
             raise centring_error(kind, nonzero / values)
-        if kind in CENTRED or (kind == "auto" and not statistics.keeps_zeros):
+        if kind in CENTRED or (kind == "auto" and not sparse):
             for _ in map(statistics.add, blocks()):  # which lets go of a block before it reads the next one
                 pass
             assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
-        if kind in CENTRED or not statistics.keeps_zeros:
+        if kind in CENTRED or not sparse:
             statistics.order = order_statistics(sample(), communicator)
         reason = ""
         if kind == "auto":
-            kind, reason = _choose_kind(statistics, planes)
+            kind, reason = _choose_sparse(statistics, planes) if sparse else _choose_dense(statistics)
         offset, scale, signed = _MAPS[kind](statistics, planes)
         crowded: tuple[int, ...] = ()
         if statistics.order is not None and kind != "robust":
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
         heat = None
-        if is_sparse(nonzero, values) and kind in ("maxabs", "none"):
+        if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
         return cls(kind, offset, scale, signed, reason, crowded, heat)
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
         """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
-        samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
-        extremes = find_extremes((features,), features.shape[1], samples)
+        extremes = _extremes(features, communicator)
         return self if self.heat is None else replace(self, heat=extremes.heat(communicator))
 
     def without_heat(self) -> Self:
         """The same for other samples: it still tells that zeros of sparse data stay zeros, but no counts."""
-        if self.heat is None:
-            return self
-        return replace(self, heat=np.broadcast_to(np.int32(0), self.scale.shape))
+        return self if self.heat is None else replace(self, heat=np.broadcast_to(np.int32(0), self.scale.shape))
 
     def remarks(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """Remarks for the user about the choice; ``names`` are those of the columns, if they have any."""
@@ -218,6 +202,13 @@ class Scaling:
             return np.broadcast_to(0.0, self.offset.shape)
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
+
+def _extremes(features: Features, communicator: Communicator) -> Extremes:
+    samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
+    return find_extremes((features,), features.shape[1], samples)
+
+
+# -- what each kind makes of the statistics, and the choice of one -----------------------------------------------------
 
 _Map = tuple[FloatArray, FloatArray, bool]
 """Offset, scale, and whether the range is signed."""
@@ -309,23 +300,25 @@ def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray,
 _MAPS = {"standard": _standard, "robust": _robust, "minmax": _minmax, "maxabs": _maxabs, "none": _raw}
 
 
-def _choose_kind(statistics: Statistics, planes: int) -> tuple[str, str]:
-    if statistics.keeps_zeros:
-        _, scale, signed = _raw(statistics, planes)
-        kept = 0
-        for block in column_blocks(scale.size):
-            enough = statistics.magnitude(block) * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
-            kept += int(statistics.nonzero[block].sum(where=enough))
-        if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
-            return "none", "the data are sparse, with values of comparable size"
-        return "maxabs", "the data are sparse, with values of different sizes"
+def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:
+    _, scale, signed = _raw(statistics, planes)
+    kept = 0
+    for block in column_blocks(scale.size):
+        enough = statistics.magnitude(block) * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
+        kept += int(statistics.nonzero[block].sum(where=enough))
+    if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
+        return "none", "the data are sparse, with values of comparable size"
+    return "maxabs", "the data are sparse, with values of different sizes"
+
+
+def _choose_dense(statistics: Statistics) -> tuple[str, str]:
     _, deviation, two = statistics.moments()
     width = statistics.quantile_width()
     wild = np.flatnonzero(~two & (width > 0) & (deviation > _WILD * width))
-    if wild.size:
-        columns = listed([str(column + 1) for column in wild], _NAMED)
-        return "robust", (
-            f"{wild.size} of {width.size} features ({columns}) {'has' if wild.size == 1 else 'have'} a few values far "
-            f"outside, which training clamps"
-        )
-    return "standard", "the data are dense"
+    if not wild.size:
+        return "standard", "the data are dense"
+    columns = listed([str(column + 1) for column in wild], _NAMED)
+    return "robust", (
+        f"{wild.size} of {width.size} features ({columns}) {'has' if wild.size == 1 else 'have'} a few values far "
+        f"outside, which training clamps"
+    )

@@ -133,7 +133,7 @@ class Statistics:
 
     ``low`` and ``high``, float64 (features,), are the smallest and largest value, finite; ``nonzero``, int (features,),
     counts values that are not 0. Data are ``centrable`` unless they are in a sparse format that stores only a small
-    part of their values, and have to be centred if they are ``whitened`` next.
+    part of their values.
 
     ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
     Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add`. ``order`` is the result of `order_statistics`, if known.
@@ -144,12 +144,11 @@ class Statistics:
     nonzero: HeatArray
     samples: int
     centrable: bool
-    whitened: bool
     sums: IntArray | None = None
     order: FloatArray | None = None
 
     @classmethod
-    def of_extremes(cls, extremes: Extremes, ranks: Communicator = SINGLE_PROCESS, *, whitened: bool) -> "Statistics":
+    def of_extremes(cls, extremes: Extremes, ranks: Communicator = SINGLE_PROCESS) -> "Statistics":
         """Statistics of which only the ranges are known so far. They keep the arrays of the extremes."""
         samples, stored = map(int, ranks.all_sum(np.array((extremes.samples, extremes.stored), np.int64)))
         low, high = extremes.range()
@@ -160,13 +159,11 @@ class Statistics:
         np.negative(high, out=high)
         low += 0.0  # a minimum may return −0 for 0
         centrable = not is_sparse(stored, samples * low.size)
-        return cls(low, high, extremes.heat(ranks), samples, centrable, whitened)
+        return cls(low, high, extremes.heat(ranks), samples, centrable)
 
     @property
-    def keeps_zeros(self) -> bool:
-        """Whether `auto` chooses a scaling that keeps zeros: for sparse data, unless they are whitened and may be."""
-        sparse = is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
-        return sparse and not (self.whitened and self.centrable)
+    def sparse(self) -> bool:
+        return is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
 
     def add(self, features: Features) -> None:
         if self.sums is None:

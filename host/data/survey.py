@@ -165,9 +165,9 @@ class RowNumbers:
             self._begins[candidate] = begin if counts else None
         self.rows += rows.shape[0]
 
-    def remarks(self, gather: Callable[[Any], list[Any]]) -> tuple[str, ...]:
+    def remarks(self, ranks: Communicator) -> tuple[str, ...]:
         before, fits = 0, [{0.0, 1.0} for _ in self._columns]
-        for rows, begins in gather((self.rows, self._begins)):
+        for rows, begins in ranks.all_gather((self.rows, self._begins)):
             if rows:
                 for fit, begin in zip(fits, begins, strict=True):
                     fit &= set() if begin is None else {begin - before}

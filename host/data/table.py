@@ -5,7 +5,6 @@ of texts their place among the column's texts, NaN for gaps. Such rows are shuff
 buckets like any others. The training rows decide which features are made of them (`encoding.py`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,66 +31,36 @@ UnknownTexts: TypeAlias = dict[str, tuple[int, str]]
 """Texts that a model does not know, counted while a table is read: by column, how many, and one of them."""
 
 
+Encoded: TypeAlias = Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]
+"""Features of samples that may be other than 0: which of a column's, negative for none, (rows,), and their values."""
+
+
 @dataclass(frozen=True)
-class Column(ABC):
-    """A column of a table. ``name`` is its header, empty if there is none. ``gaps`` tells that values are missing; in
-    an encoding, that gaps have a feature of their own."""
+class NumberColumn:
+    """A column of numbers, which with ``truth`` may be written as true and false, in upper or lower case.
+
+    ``name`` is its header, empty if there is none. ``gaps`` tells that values are missing. In an encoding it is a
+    feature, with ``gaps`` another one is 1 for these, and ``mean`` stands for a gap, ``None`` if gaps are refused.
+    """
 
     name: str = ""
     gaps: bool = False
-
-    @abstractmethod
-    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
-        """Cells as in the rows of a table: float64 (rows,), NaN or infinite if the column cannot have them."""
-
-    @abstractmethod
-    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
-        """How many cells have each text, or are known, and last of all are gaps."""
-
-    def total(self, cells: FloatArray) -> int:
-        """Σ cells · 2^1126 of numbers."""
-        return 0
-
-    @abstractmethod
-    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
-        """The column in an encoding, from sums of `count` and `total` over the training rows."""
-
-    @abstractmethod
-    def features(self, label: str) -> list[str]:
-        """Names of the features that are made of it."""
-
-    @abstractmethod
-    def encode(self, cells: FloatArray, table: "Column") -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
-        """Features of a sample that may be other than 0: which one, negative for none, (rows,), and the value.
-
-        ``cells`` are as `read` gives them for the column of a ``table``.
-        """
-
-    @property
-    @abstractmethod
-    def stored(self) -> int:
-        """How many `encode` gives."""
-
-
-@dataclass(frozen=True)
-class NumberColumn(Column):
-    """Numbers, which with ``truth`` may be written as true and false, in upper or lower case: a feature, and in an
-    encoding with ``gaps`` another one that is 1 for them. ``mean`` stands there for a gap; ``None``: refused."""
-
     truth: bool = False
     mean: float | None = None
 
     values: ClassVar[None] = None
 
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        """Cells as in the rows of a table: float64 (rows,), NaN or infinite if the column cannot have them."""
         return cells.truths if self.truth else cells.numbers
 
     def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        """How many cells are known, or of texts have each, and last of all are gaps."""
         gaps = np.count_nonzero(np.isnan(cells))
         return np.array([cells.size - gaps, gaps])
 
     def total(self, cells: FloatArray) -> int:
-        """Exact, because sums of float64 would depend on the order and the division of the rows; at most 2^26 cells."""
+        """Σ cells · 2^1126, exact: sums of float64 would depend on the order of the rows; at most 2^26 cells."""
         known = cells[~np.isnan(cells)]
         if not known.size:
             return 0
@@ -105,14 +74,17 @@ class NumberColumn(Column):
         return total << (lowest - 53 + _UNIT)
 
     def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        """The column in an encoding, from sums of `count` and `total` over the training rows."""
         known, gaps = counts
         mean = total / (known << _UNIT) if known else 0.0  # Python rounds it correctly
         return replace(self, mean=None if missing == "error" else mean, gaps=missing == "indicator" and gaps > 0)
 
     def features(self, label: str) -> list[str]:
+        """Names of the features that are made of it."""
         return [label, *([f"{label}={GAP}"] if self.gaps else [])]
 
-    def encode(self, cells: FloatArray, table: Column) -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
+    def encode(self, cells: FloatArray, table: "Column") -> Encoded:
+        """Features of rows with these cells, which `read` has given for the column of a ``table``."""
         gaps = np.isnan(cells)
         yield np.zeros(cells.size, np.int32), cells if self.mean is None else np.where(gaps, self.mean, cells)
         if self.gaps:
@@ -120,18 +92,25 @@ class NumberColumn(Column):
 
     @property
     def stored(self) -> int:
+        """How many `encode` gives for a sample."""
         return 1 + self.gaps
 
 
 @dataclass(frozen=True)
-class TextColumn(Column):
-    """Texts, with ``values`` in alphabetical order; none if no value is known. There is a feature for each, 1 for the
-    samples that have it; in an encoding with ``gaps`` a gap is a text of its own. Of two only the second has one."""
+class TextColumn:
+    """A column of texts, with the interface of a `NumberColumn`; ``values`` are they in alphabetical order.
 
+    In an encoding there is a feature for each, 1 for the samples that have it, and ``gaps`` tells that a gap is a text
+    of its own. Of two texts only the second has a feature.
+    """
+
+    name: str = ""
+    gaps: bool = False
     values: tuple[str, ...] = ()
 
     truth: ClassVar[bool] = False
     mean: ClassVar[None] = None
+    stored: ClassVar[int] = 1
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -155,6 +134,9 @@ class TextColumn(Column):
         gap = len(self.values)
         return np.bincount(np.where(np.isnan(cells), gap, cells).astype(np.intp), minlength=gap + 1)
 
+    def total(self, cells: FloatArray) -> int:
+        return 0
+
     def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
         *rows, gaps = counts
         kept = tuple(text for text, count in zip(self.values, rows, strict=True) if count)
@@ -164,17 +146,15 @@ class TextColumn(Column):
         kinds = [*self.values, *([GAP] if self.gaps else [])]
         return [f"{label}={kind}" for kind in (kinds[1:] if len(kinds) == 2 else kinds)]
 
-    def encode(self, cells: FloatArray, table: Column) -> Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]:
-        assert isinstance(table, TextColumn)
+    def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         # The feature of each text of the table, of a gap and, at place −1, of an unknown text.
         gap = len(self.values) if self.gaps else -1
-        lookup = np.array([*(self.places.get(text, -1) for text in table.values), gap, -1], np.int32)
+        lookup = np.array([*(self.places.get(text, -1) for text in table.values or ()), gap, -1], np.int32)
         lookup -= len(self.values) + self.gaps == 2
         yield lookup[np.where(np.isnan(cells), lookup.size - 2, cells).astype(np.intp)], 1.0
 
-    @property
-    def stored(self) -> int:
-        return 1
+
+Column: TypeAlias = NumberColumn | TextColumn
 
 
 @dataclass(frozen=True)

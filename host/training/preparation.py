@@ -171,7 +171,7 @@ def fit_scaling(
         options.scaling,
         rows.communicator,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
-        whitened=whitened,
+        centred=whitened,
     )
     if not whitened:
         return scaling, None

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, with_label_number
+from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite, with_label_number
 from p4sgd.host.data.matrix import Features, checked
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 
@@ -68,12 +69,12 @@ class NpySource(Source):
             raise UserError(f"{self.path}: has changed while it was read")
         return parts[0].reshape(count, columns) if by_rows else np.stack(parts, axis=1)
 
-    def settle(self, gather: Gather) -> FeatureSpace:
+    def settle(self, ranks: Communicator) -> FeatureSpace:
         if self._samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         return with_label_number(FeatureSpace(len(self._columns.features) - self._columns.targets), self.options)
 
-    def finish(self, features: Features, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+    def finish(self, features: Features, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         targets = self._columns.targets
         return (features[:, :-targets], np.asarray(features[:, -targets:], np.float64)) if targets else (features, None)
 

@@ -2,7 +2,8 @@
 
 The features are a matrix under one of `FEATURE_KEYS`, or a sparse matrix as `scipy.sparse.save_npz` writes it. Labels
 are under one of `LABEL_KEYS`, as numbers or texts; weights of samples, if there are any, under one of `WEIGHT_KEYS`.
-Dense matrices in C order and sparse ones in CSR form are stored by rows, and can be decompressed in blocks.
+Of several keys the first that exists is used. Dense matrices in C order and sparse ones in CSR form are stored by rows,
+and can be decompressed in blocks.
 """
 
 import math
@@ -20,18 +21,14 @@ import scipy  # which imports scipy.sparse at its first use
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
-from p4sgd.host.data.formats.source import BLOCK_VALUES, Gather, Rows, Source, check_finite, label_number
+from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 FEATURE_KEYS = ("features", "X", "x", "data")
-"""Keys of the matrix of features; the first that exists is used."""
-
 LABEL_KEYS = ("labels", "y", "Y", "target")
-"""Keys of the labels; the first that exists is used."""
-
 WEIGHT_KEYS = ("weights", "sample_weight")
-"""Keys of the weights of samples; the first that exists is used."""
 
 _CHUNK_BYTES = 1 << 18
 """Size of the parts that are decompressed; larger ones are slower."""
@@ -65,13 +62,13 @@ class NpzSource(Source):
                 if first >= share.stop:
                     return
 
-    def settle(self, gather: Gather) -> FeatureSpace:
+    def settle(self, ranks: Communicator) -> FeatureSpace:
         (samples, count), like = self._shape, self.options.like
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         if like is not None and count != like.count:
             raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
-        return FeatureSpace(count, label_column=label_number(self.options))
+        return FeatureSpace(count)
 
 
 class _StoredRows(NamedTuple):
@@ -108,6 +105,9 @@ class _Archive:
 
     def _refusal(self, problem: str) -> UserError:
         return UserError(f"{self._path}: {problem}")
+
+    def _damage(self, problem: str) -> UserError:
+        return self._refusal(f"the sparse matrix is damaged: {problem}")
 
     def _find(self, keys: tuple[str, ...]) -> str | None:
         return next((key for key in keys if key in self._file), None)
@@ -168,7 +168,7 @@ class _Archive:
             return
         kind, shape = self._member("format", "SU"), self._member("shape", "iu")
         if kind.shape != ():
-            raise self._refusal("the sparse matrix is damaged: format is not what SciPy saves")
+            raise self._damage("format is not what SciPy saves")
         if shape.shape != (2,):
             raise self._no_matrix(tuple(np.atleast_1d(shape).tolist()))
         name = kind.item() if kind.dtype.kind == "U" else kind.item().decode()
@@ -176,7 +176,11 @@ class _Archive:
             with closing(self._stored("data")) as data, closing(self._stored("indices")) as indices:
                 yield self._sparse_rows(data, indices, (int(shape[0]), int(shape[1])))
         elif whole:
-            yield self._loaded_rows()
+            try:
+                matrix: Any = scipy.sparse.load_npz(self._path)
+            except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
+                raise self._refusal(f"holds no sparse matrix that SciPy could read: {error}") from error
+            yield _StoredRows(matrix.shape, lambda which: matrix, lambda first: int(matrix.shape[0]))
         else:
             raise self._refusal(f"the sparse matrix is {name}, which cannot be read by rows: save it as csr")
 
@@ -184,7 +188,7 @@ class _Archive:
         """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
         found = self._file[name]
         if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
-            raise self._refusal(f"the sparse matrix is damaged: {name} is not what SciPy saves")
+            raise self._damage(f"{name} is not what SciPy saves")
         return found
 
     def _no_matrix(self, shape: tuple[int, ...]) -> UserError:
@@ -208,9 +212,9 @@ class _Archive:
     def _sparse_rows(self, data: "_StoredArray", indices: "_StoredArray", shape: tuple[int, int]) -> _StoredRows:
         pointers = self._member("indptr", "iu")
         if pointers.shape != (shape[0] + 1,) or pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any():
-            raise self._refusal("the sparse matrix is damaged: its row pointers are invalid")
+            raise self._damage("its row pointers are invalid")
         if len(data.shape) != 1 or data.shape != indices.shape:
-            raise self._refusal("the sparse matrix is damaged: it does not have one index per value")
+            raise self._damage("it does not have one index per value")
         # As in `scipy.sparse.load_npz`. Only csr_matrix reduces its indices to the smallest possible type.
         form: Any = scipy.sparse.csr_array if "_is_array" in self._file else scipy.sparse.csr_matrix
 
@@ -224,14 +228,6 @@ class _Archive:
             return min(max(last, first + 1), shape[0], first + BLOCK_VALUES)
 
         return _StoredRows(shape, rows, end)
-
-    def _loaded_rows(self) -> _StoredRows:
-        """A sparse matrix of another format than CSR, whose rows are all read at once."""
-        try:
-            matrix: Any = scipy.sparse.load_npz(self._path)
-        except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
-            raise self._refusal(f"holds no sparse matrix that SciPy could read: {error}") from error
-        return _StoredRows(matrix.shape, lambda which: matrix, lambda first: matrix.shape[0])
 
 
 class _StoredArray:

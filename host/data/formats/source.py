@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,6 @@ from p4sgd.host.errors import UserError
 
 BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
-
-Gather: TypeAlias = Callable[[Any], list[Any]]
-"""Gives what the readers of all shares have found, in their order."""
 
 
 class Share(NamedTuple):
@@ -115,10 +112,10 @@ class Source(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def settle(self, gather: Gather) -> FeatureSpace:
-        """The features of the samples, from all blocks of all shares; may add remarks."""
+    def settle(self, ranks: Communicator) -> FeatureSpace:
+        """The features of the samples, from all blocks of all ranks; may add remarks."""
 
-    def finish(self, features: Any, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+    def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """The features of all blocks as those of `settle`, and further labels, if any; may add remarks."""
         return features, None
 
@@ -127,11 +124,8 @@ class Source(ABC):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Add to an error that the format was guessed.
-
-        Damage in compressed data may show as an error in the text before the checksum is reached, so it is looked for
-        first.
-        """
+        """Add to an error that the format was guessed. Damage in compressed data, which may show as an error in the
+        text before the checksum is reached, comes first."""
         try:
             yield
         except UserError as error:
@@ -168,9 +162,9 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
     source.share = Share(ranks.rank, ranks.size)
     with source.explained():
         joined = _Joined(source, ranks, keep=True)
-        space = source.settle(ranks.all_gather)
-        features, targets = source.finish(joined.features(), ranks.all_gather)
-        samples = joined.labelled(ranks, features.shape[0])
+        space = source.settle(ranks)
+        features, targets = source.finish(joined.features(), ranks)
+        samples = joined.labelled(features.shape[0])
         if samples.labels.ndim == 2:
             names = tuple(f"target {place + 1}" for place in range(samples.labels.shape[1]))
             samples = replace(samples, target_names=names)
@@ -197,9 +191,8 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
     """
     with source.explained():
         joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
-        source.space = source.settle(lambda value: [value])
-        samples = joined.labelled(SINGLE_PROCESS, joined.samples)
-        table = source.table
+        source.space = source.settle(SINGLE_PROCESS)
+        samples, table = joined.labelled(joined.samples), source.table
         if table is not None and table.plain and source.options.missing == "error":
             table = None
         dtype = joined.dtype.newbyteorder("<")
@@ -212,41 +205,33 @@ class _Joined:
     def __init__(
         self, source: Source, ranks: Communicator, *, keep: bool, on_block: Callable[[], None] = lambda: None
     ) -> None:
-        self._source = source
-        while True:
-            self._begin()
-            known = True
-            try:
-                for rows in source.blocks(whole=keep):
-                    self._add(rows, keep=keep)
-                    on_block()
-            except NotNumbersError:
-                known = False
-            if all(ranks.all_gather(known)):
-                return
-            self._begin()
+        self._source, self._ranks = source, ranks
+        while not self._read(keep, on_block):
             source.table = source.survey(ranks)
 
-    def _begin(self) -> None:
+    def _read(self, keep: bool, on_block: Callable[[], None]) -> bool:
+        """Read all blocks; false if the columns of a table have to be surveyed first."""
         self.samples = self.stored = 0
         self.sparse, self.dtype = False, np.dtype(np.float64)
         self._only: Any = None
         self._arrays: list[GrowingArray] = []
         self._labels: list[RawLabels] = []
         self._weights: list[tuple[int, npt.NDArray[np.float64] | None]] = []
+        known = True
+        try:
+            for rows in self._source.blocks(whole=keep):
+                self._add(rows)
+                if keep:
+                    self._keep(rows.features)
+                on_block()
+        except NotNumbersError:
+            known = False
+        return all(self._ranks.all_gather(known))
 
-    def _add(self, rows: Rows, *, keep: bool) -> None:
-        features = rows.features
-        self.sparse = not isinstance(features, np.ndarray)
-        values = features.data if self.sparse else features
-        samples = features.indptr.size - 1 if self.sparse else features.shape[0]
-        if keep and self._only is None and not self._arrays:
-            self._only = features  # which is all, if the file is read as one block
-        elif keep:
-            if self._only is not None:
-                self._append(self._only)
-                self._only = None
-            self._append(features)
+    def _add(self, rows: Rows) -> None:
+        self.sparse = not isinstance(rows.features, np.ndarray)
+        values = rows.features.data if self.sparse else rows.features
+        samples = rows.features.indptr.size - 1 if self.sparse else rows.features.shape[0]
         self.dtype = values.dtype
         self.samples += samples
         self.stored += values.size
@@ -255,16 +240,19 @@ class _Joined:
             self._labels.append(RawLabels(labels, rows.labels.texts))
         self._weights.append((samples, rows.weights))
 
-    def _append(self, features: Any) -> None:
-        if isinstance(features, np.ndarray):
-            parts: list[npt.NDArray[Any]] = [features]
-        else:
-            ends = features.indptr.astype(np.int64) + sum(each.size for each in self._arrays[:1])
-            parts = [features.data, features.indices, ends[1:] if self._arrays else ends]
-        if not self._arrays:
-            self._arrays = [GrowingArray(part.dtype) for part in parts]
-        for array, part in zip(self._arrays, parts, strict=True):
-            array.append(part)
+    def _keep(self, features: Any) -> None:
+        if self._only is None and not self._arrays:
+            self._only = features  # which is all, if the file is read as one block
+            return
+        for each in (features,) if self._only is None else (self._only, features):
+            parts: list[npt.NDArray[Any]] = [each]
+            if self.sparse:
+                ends = each.indptr.astype(np.int64) + sum(array.size for array in self._arrays[:1])
+                parts = [each.data, each.indices, ends[1:] if self._arrays else ends]
+            self._arrays = self._arrays or [GrowingArray(part.dtype) for part in parts]
+            for array, part in zip(self._arrays, parts, strict=True):
+                array.append(part)
+        self._only = None
 
     def features(self) -> Any:
         """The features of all blocks; to be called once."""
@@ -273,11 +261,10 @@ class _Joined:
         parts = [array.finish() for array in self._arrays]
         return SparseRows(*parts) if self.sparse else parts[0].reshape(self.samples, -1)
 
-    def labelled(self, ranks: Communicator, samples: int) -> LabelledSamples:
+    def labelled(self, samples: int) -> LabelledSamples:
         """Labels and weights of all samples of all ranks, of which this one has so many."""
-        source, own = self._source, None
-        weighted = any(weights is not None for _, weights in self._weights)
-        if any(ranks.all_gather(weighted)):
+        source, ranks, own = self._source, self._ranks, None
+        if any(ranks.all_gather(any(weights is not None for _, weights in self._weights))):
             parts = (np.ones(count) if each is None else each for count, each in self._weights)
             own = np.concatenate(ranks.all_gather(np.concatenate([np.empty(0), *parts])))
             check_weights(own, source.name)
@@ -354,12 +341,9 @@ def check_finite(features: Features, name: str, first: int = 0) -> None:
         raise UserError(f"{name}, {place}: the value is {value}: it must be finite")
 
 
-def label_number(options: ReadOptions) -> int | None:
-    """The number of the label column, if it was chosen by that alone."""
-    column = options.label_column
-    return int(column or 0) if is_number(column) and not options.target_columns else None
-
-
 def with_label_number(space: FeatureSpace, options: ReadOptions) -> FeatureSpace:
-    """Features that remember the label column, if the columns have no names."""
-    return space if space.column_names else replace(space, label_column=label_number(options))
+    """Features that remember the number of a label column that was chosen by that alone, if columns have no names."""
+    column = options.label_column
+    if space.column_names or not is_number(column) or options.target_columns:
+        return space
+    return replace(space, label_column=int(column or 0))

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import RawLabels, check_exact, number
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Gather, Rows, Source, SparseRows, csr, label_number
+from p4sgd.host.data.formats.source import Rows, Source, SparseRows, csr
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, shortened
 
 _BLOCK_BYTES = 1 << 21
@@ -124,29 +125,29 @@ class SparseTextSource(Source):
         if not self._samples:
             yield Rows(SparseRows(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)))
 
-    def settle(self, gather: Gather) -> FeatureSpace:
+    def settle(self, ranks: Communicator) -> FeatureSpace:
         like = self.options.like
-        if not any(gather(self._samples)):
+        samples, leasts, mosts = zip(*ranks.all_gather((self._samples, self._least, self._most)), strict=True)
+        if not any(samples):
             raise UserError(f"{self.name}: there are no samples")
-        least, most = min(gather(self._least)), max(gather(self._most))
+        least, most = min(leasts), max(mosts)
         if like is None and most < least:
             raise UserError(f"{self.name}: no sample has a feature")
         if self._zero_based is None and most >= least:
             self._zero_based = least == 0
         self._width = 1 << self._hash_bits if self._hash_bits else most + bool(self._zero_based)
         count = self._width if like is None else like.count
-        return FeatureSpace(
-            count, zero_based=self._zero_based, hash_bits=self._hash_bits, label_column=label_number(self.options)
-        )
+        return FeatureSpace(count, zero_based=self._zero_based, hash_bits=self._hash_bits)
 
-    def finish(self, features: SparseRows, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+    def finish(self, features: SparseRows, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """See `Source.finish`: columns from 0, without those that known features lack."""
         columns, like = features.indices, self.options.like
         if not self._zero_based:
             columns -= 1
         if like is not None and self._width > like.count:  # hashed features are all there
             beyond = columns[columns >= like.count]
-            values, different = sum(gather(beyond.size)), np.unique(np.concatenate(gather(np.unique(beyond)))).size
+            counts, kinds = zip(*ranks.all_gather((beyond.size, np.unique(beyond))), strict=True)
+            values, different = sum(counts), np.unique(np.concatenate(kinds)).size
             self.remarks = (
                 f"{values:,} value{'s' * (values > 1)} of {different:,} feature{'s' * (different > 1)} beyond the "
                 f"{like.count:,} that the model knows: left out",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import CellError, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Gather, Rows, Source, no_numbers, with_label_number
+from p4sgd.host.data.formats.source import Rows, Source, no_numbers, with_label_number
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
@@ -119,27 +119,27 @@ class TableSource(Source):
     def _plain_table(self) -> Table:
         return Table.of_numbers(self.columns.feature_names, len(self.columns.features))
 
-    def settle(self, gather: Gather) -> FeatureSpace:
+    def settle(self, ranks: Communicator) -> FeatureSpace:
         columns, like = self.columns, self.options.like
-        if not any(gather(self._found.rows)):
+        if not any(ranks.all_gather(self._found.rows)):
             raise UserError(f"{self.name}: there are no samples")
         if self.table is None:
             self.table = self._plain_table()
         count = len(columns.features) - columns.targets
         if like is None:
-            self.remarks = (*columns.remarks, *self._found.remarks(gather))
+            self.remarks = (*columns.remarks, *self._found.remarks(ranks))
         elif like.encoding is not None:
-            self.remarks = unknown_remarks(gather(self._unknown))
+            self.remarks = unknown_remarks(ranks.all_gather(self._unknown))
             return replace(like, label_column=None)
         return with_label_number(FeatureSpace(count, columns.feature_names[:count]), self.options)
 
-    def finish(self, features: Any, gather: Gather) -> tuple[Features, npt.NDArray[np.float64] | None]:
+    def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """Features of a known encoding, and further labels apart; `UserError` if these are texts or missing."""
         like, count, targets = self.options.like, self.columns.targets, None
         assert self.table is not None
         if count:
             features, targets = features[:, :-count], features[:, -count:]
-            first = sum(gather(features.shape[0])[: self.share.rank])
+            first = sum(ranks.all_gather(features.shape[0])[: self.share.rank])
             columns, self.table = self.table.columns[-count:], Table(self.table.columns[:-count])
             for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
                 if isinstance(column, TextColumn) and column.values:

@@ -52,7 +52,7 @@ def test_sums_as_defined(seed, dtype, spread):
     extremes = find_extremes((x,), x.shape[1], x.shape[0])
     sums = []
     for least in (0, x.size + 1):
-        statistics = Statistics.of_extremes(extremes, whitened=False)
+        statistics = Statistics.of_extremes(extremes)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("p4sgd.host.data.statistics.COMPILED_VALUES", least)
             statistics.add(x)

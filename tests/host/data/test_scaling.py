@@ -138,7 +138,7 @@ def test_mostly_zeros_are_centred_if_asked_for():
     for features, kinds in ((matrix, CENTRED), (scipy.sparse.csr_array(matrix), ("none",))):
         extremes = find_extremes((features,), 3, 400)
         given = (lambda: (features,)), (lambda: features)  # noqa: B023
-        scaling = Scaling.fit_blocks(extremes, *given, "auto", planes=8, whitened=True)
+        scaling = Scaling.fit_blocks(extremes, *given, "auto", planes=8, centred=True)
         assert scaling.kind in kinds
 
 
