@@ -42,13 +42,11 @@ def is_builtin(source: str) -> bool:
 class BuiltinSource(Source):
     """A data set that comes with scikit-learn, in one block.
 
-    With a colon and a label in its name, that label becomes 1 and all others become 0; a class that has a name may be
-    given by its number, too.
+    With a colon and a label in its name, or the number of a class that has a name, that class becomes 1 and all others
+    become 0.
     """
 
-    @property
-    def size(self) -> int:
-        return 0
+    size = 0
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         name, colon, wanted = self.name.partition(":")

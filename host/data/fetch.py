@@ -18,7 +18,7 @@ from typing import BinaryIO
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
-_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
+_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 
 LOCK_FILE = "checksums.json"
 """Name of the file with the recorded checksums."""
@@ -40,23 +40,22 @@ class Original:
 
 
 ORIGINALS: Mapping[str, Original] = {
-    "a9a": Original(f"{_PAGE}binary/a9a", "32,561 people, 123 features: income above 50,000"),
-    "a9a-test": Original(f"{_PAGE}binary/a9a.t", "16,281 more"),
-    "gisette": Original(f"{_PAGE}binary/gisette_scale.bz2", "6,000 digits 4 or 9, 5,000 features"),
-    "gisette-test": Original(f"{_PAGE}binary/gisette_scale.t.bz2", "1,000 more"),
-    "real-sim": Original(f"{_PAGE}binary/real-sim.bz2", "72,309 news articles, 20,958 features"),
-    "rcv1": Original(f"{_PAGE}binary/rcv1_train.binary.bz2", "20,242 news articles, 47,236 features"),
-    "rcv1-test": Original(f"{_PAGE}binary/rcv1_test.binary.bz2", "677,399 more"),
+    "a9a": Original(f"{_PAGE}a9a", "32,561 people, 123 features: income above 50,000"),
+    "a9a-test": Original(f"{_PAGE}a9a.t", "16,281 more"),
+    "gisette": Original(f"{_PAGE}gisette_scale.bz2", "6,000 digits 4 or 9, 5,000 features"),
+    "gisette-test": Original(f"{_PAGE}gisette_scale.t.bz2", "1,000 more"),
+    "real-sim": Original(f"{_PAGE}real-sim.bz2", "72,309 news articles, 20,958 features"),
+    "rcv1": Original(f"{_PAGE}rcv1_train.binary.bz2", "20,242 news articles, 47,236 features"),
+    "rcv1-test": Original(f"{_PAGE}rcv1_test.binary.bz2", "677,399 more"),
 }
 """Files by the names that users give."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that has been fetched: its path and its checksum in hexadecimal.
+    """A file that has been fetched, with its SHA-256 in hexadecimal.
 
-    ``downloaded`` tells that it did not exist before, ``pinned`` that its checksum was unknown, and has been recorded
-    now.
+    ``downloaded`` tells that it did not exist before, ``pinned`` that its checksum was unknown, and is recorded now.
     """
 
     path: Path
@@ -70,7 +69,7 @@ def fetch(
     directory: Path,
     *,
     sha256: str | None = None,
-    on_progress: Callable[[int, int | None], None] | None = None,
+    on_progress: Callable[[int, int | None], None] = lambda done, total: None,
     originals: Mapping[str, Original] = ORIGINALS,
 ) -> Fetched:
     """Download one of the ``originals`` to a folder, which is made if needed, unless it exists already, and check it.
@@ -94,13 +93,9 @@ def fetch(
         with new_file(path) as file:
             found = _download(original.url, path, file, on_progress)
             if expected and found != expected:
-                origin, remedy = "as before", f"remove its line from {lock_file}"
-                if sha256:
-                    origin, remedy = "as given", "give that checksum"
-                raise UserError(
-                    f"{original.url}: the file has SHA-256 {found}, not {expected} {origin}: it was changed on the "
-                    f"way or by its owner; if you trust it, {remedy}"
-                )
+                origin = "as given" if sha256 else "as before"
+                remedy = "give that checksum" if sha256 else f"remove its line from {lock_file}"
+                raise UserError(f"{original.url}: has SHA-256 {found}, not {expected} {origin}: to trust it, {remedy}")
     else:
         try:
             with open(path, "rb") as existing:
@@ -117,7 +112,7 @@ def fetch(
     return Fetched(path, found, downloaded, pinned and sha256 is None)
 
 
-def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None] | None) -> str:
+def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, int | None], None]) -> str:
     """Download a URL to a file; returns the SHA-256. Errors of the disk are left to the caller."""
     digest, done = hashlib.sha256(), 0
     advice = f"check the network, or get the file elsewhere and put it at {path}"
@@ -140,8 +135,7 @@ def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, 
             digest.update(block)
             file.write(block)
             done += len(block)
-            if on_progress is not None:
-                on_progress(done, total)
+            on_progress(done, total)
     if total is not None and done != total:
         raise UserError(f"{url}: broke off after {done} of {total} bytes: fetch it again")
     return digest.hexdigest()

@@ -19,11 +19,8 @@ _BLOCK_VALUES = 1 << 18
 
 @dataclass(frozen=True)
 class DataIdentity:
-    """Identity of a data set.
-
-    ``name`` is its source, for messages; it is not compared, because files may be moved. ``sha256`` is the checksum of
-    everything that a model depends on: features, labels and their names, weights of samples.
-    """
+    """Identity of a data set: ``sha256`` is that of all that a model depends on, features, labels and their names, and
+    weights of samples. ``name`` is its source, for messages; it is not compared, because files may be moved."""
 
     name: str = field(compare=False)
     samples: int
@@ -32,10 +29,7 @@ class DataIdentity:
 
 
 def identify(data: Dataset) -> DataIdentity:
-    """The identity of a data set, from all its values.
-
-    It does not depend on the division of the samples among ranks, as long as they are in the order of the ranks.
-    """
+    """The identity of a data set, however its samples are divided among ranks, as long as they are in order."""
     about: list[Any] = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
     about += [data.target_names] if data.target_names else []
     digest = hashlib.sha256(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
@@ -43,29 +37,25 @@ def identify(data: Dataset) -> DataIdentity:
     if data.sample_weights is not None:
         digest.update(b"weights")
         digest.update(np.ascontiguousarray(data.sample_weights).data)
-    for part in _parts(data):
-        for block in _in_turn(data.communicator, part):
+    features, ranks = data.features, data.communicator
+    parts: list[npt.NDArray[Any]] = [features] if isinstance(features, np.ndarray) else []
+    if not isinstance(features, np.ndarray):  # row pointers as those of the whole matrix
+        stored = ranks.all_gather(features.nnz)
+        kind = features.indptr.dtype if sum(stored) <= np.iinfo(np.int32).max else np.int64
+        ends = features.indptr[min(1, ranks.rank) :].astype(np.int64) + sum(stored[: ranks.rank])
+        parts = [ends.astype(kind), features.indices, features.data]
+    for part in parts:
+        for block in _in_turn(ranks, part):
             digest.update(block.data)
-    return DataIdentity(data.name, data.samples, data.feature_count, broadcast(data.communicator, digest.hexdigest()))
+    return DataIdentity(data.name, data.samples, data.feature_count, broadcast(ranks, digest.hexdigest()))
 
 
-def _parts(data: Dataset) -> list[npt.NDArray[Any]]:
-    """The arrays that make up the local features. Those of all ranks, joined, are those of the whole data set."""
-    features = data.features
-    if isinstance(features, np.ndarray):
-        return [features]
-    stored, rank = data.communicator.all_gather(features.nnz), data.communicator.rank
-    kind = features.indptr.dtype if sum(stored) <= np.iinfo(np.int32).max else np.int64
-    ends = features.indptr[min(1, rank) :].astype(np.int64) + sum(stored[:rank])
-    return [ends.astype(kind), features.indices, features.data]
-
-
-def _in_turn(communicator: Communicator, part: npt.NDArray[Any]) -> Iterator[ByteArray]:
+def _in_turn(ranks: Communicator, part: npt.NDArray[Any]) -> Iterator[ByteArray]:
     """Bytes of an array that is distributed over the ranks, block by block, sent to rank 0; other ranks get nothing."""
     step = max(1, _BLOCK_VALUES // int(np.prod(part.shape[1:])))
     nothing = np.empty(0, np.uint8)
-    for source, count in enumerate(communicator.all_gather(-(-part.shape[0] // step))):
+    for source, count in enumerate(ranks.all_gather(-(-part.shape[0] // step))):
         for first in range(0, count * step, step):
-            own = part[first : first + step] if source == communicator.rank else nothing
-            sent = [np.ascontiguousarray(own).reshape(-1).view(np.uint8), *[nothing] * (communicator.size - 1)]
-            yield communicator.all_to_all(sent)[source]
+            own = part[first : first + step] if source == ranks.rank else nothing
+            sent = [np.ascontiguousarray(own).reshape(-1).view(np.uint8), *[nothing] * (ranks.size - 1)]
+            yield ranks.all_to_all(sent)[source]

@@ -10,7 +10,6 @@ from typing import Any
 from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Source, read
 from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -58,19 +57,25 @@ _MAX_HASH_BITS = 28
 """With 2^28 features a model file has 7 GB."""
 
 
-def read_dataset(
+def read_dataset(source: str | Path, *, communicator: Communicator = SINGLE_PROCESS, **reading: Any) -> Dataset:
+    """Read a data set, whose samples the ranks of a communicator share.
+
+    A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
+    `p4sgd.host.training.preparation.encode_table` makes features, unless ``like`` knows how. For ``reading`` and errors
+    see `open_source`.
+    """
+    return read(open_source(source, **reading), communicator)
+
+
+def open_source(
     source: str | Path,
     *,
     file_format: str | None = None,
-    labels_needed: bool = True,
-    like: FeatureSpace | None = None,
-    communicator: Communicator = SINGLE_PROCESS,
+    label_column: str | int | Sequence[str | int] | None = None,
+    ignore_columns: Sequence[str | int] = (),
     **reading: Any,
-) -> Dataset:
-    """Read a data set.
-
-    A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
-    `p4sgd.host.training.preparation.encode_table` makes features, unless ``like`` knows how.
+) -> Source:
+    """Open a data set, of which only the first bytes are read.
 
     Parameters
     ----------
@@ -78,9 +83,7 @@ def read_dataset(
         Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
         file). The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz .npy .parquet .pq, text formats
         also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without either the first bytes do.
-    communicator
-        The ranks that read the source together, each its share of the samples.
-    labels_needed, like, reading
+    label_column, ignore_columns, reading
         See `p4sgd.host.data.columns.ReadOptions`. Several values of ``label_column`` are several targets.
 
     Raises
@@ -88,12 +91,27 @@ def read_dataset(
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
-    opened = open_source(source, file_format=file_format, labels_needed=labels_needed, like=like, **reading)
-    return read(opened, communicator)
+    columns: Sequence[str | int | None]
+    columns = [label_column] if isinstance(label_column, str | int | None) else label_column
+    targets = tuple(column for column in columns[1:] if column is not None)
+    options = ReadOptions(
+        label_column=columns[0], target_columns=targets, ignore_columns=tuple(ignore_columns), **reading
+    )
+    delimiter, bits = options.delimiter, options.hash_bits
+    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
+        raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
+    if bits is not None and not 1 <= bits <= _MAX_HASH_BITS:
+        raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {bits}")
+    if isinstance(source, str) and file_format is None and is_builtin(source):
+        return BuiltinSource(Path(source), options)
+    found, guessed = find_format(source, file_format)
+    module, class_name = FORMATS[found]
+    reader: type[Source] = getattr(importlib.import_module(module), class_name)
+    return reader(Path(source), options, found if guessed else None)
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
-    """The format of a file, and whether it is guessed from the first bytes; see `read_dataset`."""
+    """The format of a file, and whether it is guessed from the first bytes; see `open_source`."""
     path = Path(source)
     if not path.exists():
         raise UserError(f"{source}: there is no such file{_hint(str(source))}")
@@ -126,10 +144,9 @@ def _hint(name: str) -> str:
         ways.append(f"p4sgd data synth {name}{fewer} --out {name}.npz makes one of its shape")
     if name in TABLES:
         ways.append(f"p4sgd data synth {name} --out {name}.csv makes a table like it")
-    if ways:
-        return f"; {', '.join(ways)}"
     close = difflib.get_close_matches(name, BUILTIN, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; built-in data sets are {', '.join(BUILTIN)}"
+    ways = ways or [f"did you mean {close[0]}?" if close else f"built-in data sets are {', '.join(BUILTIN)}"]
+    return f"; {', '.join(ways)}"
 
 
 def _guess_format(path: Path) -> str:
@@ -152,31 +169,3 @@ def _guess_format(path: Path) -> str:
     if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t")):
         return "csv"
     raise UserError(f"{path}: unknown format: say which it is with --format")
-
-
-def open_source(
-    source: str | Path,
-    *,
-    file_format: str | None = None,
-    label_column: str | int | Sequence[str | int] | None = None,
-    ignore_columns: Sequence[str | int] = (),
-    **reading: Any,
-) -> Source:
-    """Open a data set, of which only the first bytes are read; see `read_dataset`."""
-    columns: Sequence[str | int | None]
-    columns = [label_column] if isinstance(label_column, str | int | None) else label_column
-    targets = tuple(column for column in columns[1:] if column is not None)
-    options = ReadOptions(
-        label_column=columns[0], target_columns=targets, ignore_columns=tuple(ignore_columns), **reading
-    )
-    delimiter, bits = options.delimiter, options.hash_bits
-    if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
-        raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
-    if bits is not None and not 1 <= bits <= _MAX_HASH_BITS:
-        raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {bits}")
-    if isinstance(source, str) and file_format is None and is_builtin(source):
-        return BuiltinSource(Path(source), options)
-    found, guessed = find_format(source, file_format)
-    module, class_name = FORMATS[found]
-    reader: type[Source] = getattr(importlib.import_module(module), class_name)
-    return reader(Path(source), options, found if guessed else None)
