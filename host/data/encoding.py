@@ -81,9 +81,10 @@ class TableEncoding(Table):
         if self.missing not in FILLINGS:
             raise ValueError(f"there is no filling {self.missing!r}")
         for column in self.columns:
+            fits = True
             if isinstance(column, TextColumn):
                 fits = list(column.values) == sorted(set(column.values))
-            else:
+            elif isinstance(column, NumberColumn):
                 fits = (column.mean is None) == (self.missing == "error") and math.isfinite(column.mean or 0.0)
             if not fits:
                 raise ValueError(f"the texts of {column.name} are out of order, or its mean is not finite")
@@ -112,7 +113,7 @@ class TableEncoding(Table):
     @property
     def stored(self) -> int:
         """Most values of a sample that are not 0."""
-        return sum(column.stored for column in self.columns)
+        return sum(1 + (isinstance(column, NumberColumn) and column.gaps) for column in self.columns)
 
     @property
     def sparse(self) -> bool:

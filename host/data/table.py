@@ -5,6 +5,7 @@ of texts their place among the column's texts, NaN for gaps. Such rows are shuff
 buckets like any others. The training rows decide which features are made of them (`encoding.py`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,31 +37,59 @@ Encoded: TypeAlias = Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]
 
 
 @dataclass(frozen=True)
-class NumberColumn:
-    """A column of numbers, which with ``truth`` may be written as true and false, in upper or lower case.
-
-    ``name`` is its header, empty if there is none. ``gaps`` tells that values are missing. In an encoding it is a
-    feature, with ``gaps`` another one is 1 for these, and ``mean`` stands for a gap, ``None`` if gaps are refused.
-    """
+class Column(ABC):
+    """A column of a table. ``name`` is its header, empty if there is none; ``gaps`` tells that values are missing."""
 
     name: str = ""
     gaps: bool = False
+
+    @abstractmethod
+    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        """Cells as in the rows of a table: float64 (rows,), NaN or infinite if the column cannot have them."""
+
+    @abstractmethod
+    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        """How many cells are known, or of texts have each, and last of all are gaps."""
+
+    def total(self, cells: FloatArray) -> int:
+        """Σ cells · 2^1126 of numbers."""
+        return 0
+
+    @abstractmethod
+    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        """The column in an encoding, from sums of `count` and `total` over the training rows."""
+
+    @abstractmethod
+    def features(self, label: str) -> list[str]:
+        """Names of the features that are made of it."""
+
+    @abstractmethod
+    def encode(self, cells: FloatArray, table: "Column") -> Encoded:
+        """Features of rows with these cells, which `read` has given for the column of a ``table``."""
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Numbers, which with ``truth`` may be written as true and false, in upper or lower case.
+
+    In an encoding they are a feature, with ``gaps`` another one is 1 for these, and ``mean`` stands for a gap, ``None``
+    if gaps are refused.
+    """
+
     truth: bool = False
     mean: float | None = None
 
     values: ClassVar[None] = None
 
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
-        """Cells as in the rows of a table: float64 (rows,), NaN or infinite if the column cannot have them."""
         return cells.truths if self.truth else cells.numbers
 
     def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
-        """How many cells are known, or of texts have each, and last of all are gaps."""
         gaps = np.count_nonzero(np.isnan(cells))
         return np.array([cells.size - gaps, gaps])
 
     def total(self, cells: FloatArray) -> int:
-        """Σ cells · 2^1126, exact: sums of float64 would depend on the order of the rows; at most 2^26 cells."""
+        """Exact, as sums of float64 would depend on the order of the rows; at most 2^26 cells."""
         known = cells[~np.isnan(cells)]
         if not known.size:
             return 0
@@ -74,43 +103,32 @@ class NumberColumn:
         return total << (lowest - 53 + _UNIT)
 
     def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
-        """The column in an encoding, from sums of `count` and `total` over the training rows."""
         known, gaps = counts
         mean = total / (known << _UNIT) if known else 0.0  # Python rounds it correctly
         return replace(self, mean=None if missing == "error" else mean, gaps=missing == "indicator" and gaps > 0)
 
     def features(self, label: str) -> list[str]:
-        """Names of the features that are made of it."""
         return [label, *([f"{label}={GAP}"] if self.gaps else [])]
 
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
-        """Features of rows with these cells, which `read` has given for the column of a ``table``."""
         gaps = np.isnan(cells)
         yield np.zeros(cells.size, np.int32), cells if self.mean is None else np.where(gaps, self.mean, cells)
         if self.gaps:
             yield np.where(gaps, np.int32(1), np.int32(-1)), 1.0
 
-    @property
-    def stored(self) -> int:
-        """How many `encode` gives for a sample."""
-        return 1 + self.gaps
-
 
 @dataclass(frozen=True)
-class TextColumn:
-    """A column of texts, with the interface of a `NumberColumn`; ``values`` are they in alphabetical order.
+class TextColumn(Column):
+    """Texts, in ``values`` in alphabetical order.
 
     In an encoding there is a feature for each, 1 for the samples that have it, and ``gaps`` tells that a gap is a text
     of its own. Of two texts only the second has a feature.
     """
 
-    name: str = ""
-    gaps: bool = False
     values: tuple[str, ...] = ()
 
     truth: ClassVar[bool] = False
     mean: ClassVar[None] = None
-    stored: ClassVar[int] = 1
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -134,9 +152,6 @@ class TextColumn:
         gap = len(self.values)
         return np.bincount(np.where(np.isnan(cells), gap, cells).astype(np.intp), minlength=gap + 1)
 
-    def total(self, cells: FloatArray) -> int:
-        return 0
-
     def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
         *rows, gaps = counts
         kept = tuple(text for text, count in zip(self.values, rows, strict=True) if count)
@@ -147,14 +162,12 @@ class TextColumn:
         return [f"{label}={kind}" for kind in (kinds[1:] if len(kinds) == 2 else kinds)]
 
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
+        assert isinstance(table, TextColumn)
         # The feature of each text of the table, of a gap and, at place −1, of an unknown text.
         gap = len(self.values) if self.gaps else -1
-        lookup = np.array([*(self.places.get(text, -1) for text in table.values or ()), gap, -1], np.int32)
+        lookup = np.array([*(self.places.get(text, -1) for text in table.values), gap, -1], np.int32)
         lookup -= len(self.values) + self.gaps == 2
         yield lookup[np.where(np.isnan(cells), lookup.size - 2, cells).astype(np.intp)], 1.0
-
-
-Column: TypeAlias = NumberColumn | TextColumn
 
 
 @dataclass(frozen=True)
