@@ -45,8 +45,7 @@ def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> Non
 
 
 def _shapes() -> Iterable[str]:
-    from p4sgd.host.data.synth import SHAPES
-    from p4sgd.host.data.synth_table import TABLES
+    from p4sgd.host.data.synth import SHAPES, TABLES
 
     return (*SHAPES, *TABLES)
 
@@ -83,8 +82,7 @@ def synth(name: str, out: Path, overwrite: bool, output: Output, **choices: Any)
     titanic is a table with texts and gaps, of 1,309 passengers; the label survived is 0 or 1.
     """
     with output.working(f"making {name}"):
-        from p4sgd.host.data.synth import make_source, write_dataset
-        from p4sgd.host.data.synth_table import TABLES, make_table, write_table
+        from p4sgd.host.data.synth import TABLES, make_source, make_table, write_dataset, write_table
         from p4sgd.host.run.checks import check_absent, check_apart
 
         check_absent(out, overwrite=overwrite)

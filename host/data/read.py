@@ -133,8 +133,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
 
 def _hint(name: str) -> str:
     from p4sgd.host.data.fetch import ORIGINALS
-    from p4sgd.host.data.synth import SHAPES
-    from p4sgd.host.data.synth_table import TABLES
+    from p4sgd.host.data.synth import SHAPES, TABLES
 
     if is_builtin(name):
         return f"; without --format {name} is a data set that comes with scikit-learn"

@@ -1,4 +1,4 @@
-"""Synthetic data sets with size and sparsity of well-known ones, and a hidden linear model to learn.
+"""Synthetic data sets with size and sparsity of well-known ones and a hidden linear model to learn, and a table.
 
 README.md has the sources of the numbers. How frequent a feature is, is our choice.
 """
@@ -102,19 +102,10 @@ def make_source(
     ``name`` is one of `SHAPES`, whose numbers are multiplied by ``scale``, above 0 and at most 1 (`Shape.scaled`), or
     replaced (`Shape.resized`). Raises `UserError` if a number is out of range.
     """
-    if name not in SHAPES:
-        raise UserError(f"there is no shape {name!r}: choose one of {', '.join(SHAPES)}")
-    if not 0 < scale <= 1:
-        raise UserError(f"scale must be above 0 and at most 1, not {scale:g}")
-    for what, number, least in (("seed", seed, 0), ("samples", samples, 2), ("features", features, 2)):
-        if number is not None and number < least:
-            raise UserError(f"{what} must be at least {least}, not {number}")
+    _check(scale, seed=seed, samples=samples, features=features, nonzeros=nonzeros)
     shape = SHAPES[name].scaled(scale) if scale < 1 else SHAPES[name]
-    if nonzeros is not None:
-        if shape.kind == "dense":
-            raise UserError(f"{name} is dense: nonzeros can be chosen for sparse shapes only")
-        if nonzeros < 1:
-            raise UserError(f"nonzeros must be at least 1, not {nonzeros}")
+    if nonzeros is not None and shape.kind == "dense":
+        raise UserError(f"{name} is dense: nonzeros can be chosen for sparse shapes only")
     shape = shape.resized(samples, features, nonzeros)
     if shape.features >= 1 << 31:
         raise UserError(f"features must be less than {1 << 31:,}, not {shape.features:,}")
@@ -130,13 +121,13 @@ def make_source(
     return _dense(shape, rng, title) if shape.kind == "dense" else _text(shape, rng, title)
 
 
-def make_dataset(name: str, **choices: Any) -> Dataset:
-    """`make_source` with the same arguments, all in memory: 12 bytes for a stored value of a categorical set."""
-    made = make_source(name, **choices)
-    if isinstance(made, Dataset):
-        return made
-    columns, labels = zip(*made.blocks(), strict=True)
-    return made.dataset(np.concatenate(columns), np.concatenate(labels))
+def _check(scale: float, **numbers: int | None) -> None:
+    if not 0 < scale <= 1:
+        raise UserError(f"scale must be above 0 and at most 1, not {scale:g}")
+    for name, number in numbers.items():
+        least = {"seed": 0, "nonzeros": 1}.get(name, 2)
+        if number is not None and number < least:
+            raise UserError(f"{name} must be at least {least}, not {number}")
 
 
 def _dense(shape: Shape, rng: np.random.Generator, title: str) -> Dataset:
@@ -327,3 +318,71 @@ def _write_archive(source: CategoricalSource, file: BinaryIO) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+# -- a table with texts and gaps ---------------------------------------------------------------------------------------
+
+# Columns, numbers of passengers, and roughly the parts that are missing and that survived are those of the well-known
+# table; how columns depend on each other is our choice.
+
+TABLES = {"titanic": 1309}
+"""Number of rows by name."""
+
+_CLASSES = (323, 277, 709)
+_DECKS = ("A", "B", "C", "D", "E", "F", "G")
+_PORTS = ("Cherbourg", "Queenstown", "Southampton")
+
+
+def make_table(name: str, *, seed: int = 0, scale: float = 1.0, samples: int | None = None) -> Any:
+    """Make a table of passengers, a `pyarrow.Table` whose last column ``survived`` is the label, 0 or 1.
+
+    The age is missing for a fifth of the passengers, the deck for most of those who are not in the first class. The
+    same arguments give the same table. ``name`` is one of `TABLES`, whose number of rows is multiplied by ``scale``,
+    above 0 and at most 1, or replaced by ``samples``.
+    """
+    import pyarrow as pa
+
+    _check(scale, seed=seed, samples=samples)
+    count = samples or max(16, round(TABLES[name] * scale))
+    rng = np.random.default_rng(seed)
+    pclass = 1 + rng.choice(3, count, p=np.array(_CLASSES) / sum(_CLASSES))
+    female = rng.random(count) < 0.355
+    age = np.clip(rng.normal(44 - 5 * pclass, 13).round(), 1, 80)
+    companions = rng.poisson(0.45, (2, count))
+    fare = (np.exp(rng.normal(5.2 - 0.85 * pclass, 0.45)) * (1 + 0.4 * companions.sum(axis=0))).round(4)
+    deck = rng.choice(_DECKS, count, p=(0.08, 0.22, 0.32, 0.16, 0.14, 0.06, 0.02))
+    port = rng.choice(_PORTS, count, p=(0.21, 0.09, 0.70))
+    margin = 2.1 + 2.5 * female - 1.0 * pclass - 0.035 * (age - 30) - 0.3 * companions[0] - 0.5 * (port == _PORTS[2])
+    survived = rng.random(count) < 1 / (1 + np.exp(-margin))
+    no_age = rng.random(count) < 0.2
+    no_deck = rng.random(count) < np.where(pclass == 1, 0.2, 0.95)
+    no_port = rng.random(count) < 0.0015
+    columns = {
+        "pclass": pclass,
+        "sex": np.where(female, "female", "male"),
+        "age": pa.array(age, mask=no_age),
+        "sibsp": companions[0],
+        "parch": companions[1],
+        "fare": fare,
+        "deck": pa.array(deck, mask=no_deck),
+        "embarked": pa.array(port, mask=no_port),
+        "survived": survived.astype(np.int64),
+    }
+    return pa.table(columns)
+
+
+def write_table(table: Any, path: Path) -> None:
+    """Write a table as CSV or Parquet, by the extension (.csv, .parquet, .pq), whole or not at all."""
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet", ".pq"):
+        raise UserError(f"{path}: cannot write a table in this format: name the file .csv or .parquet")
+    with new_file(path) as file:
+        if suffix == ".csv":
+            from pyarrow import csv
+
+            file.write((",".join(table.column_names) + "\n").encode())  # pyarrow puts headers in quotes
+            csv.write_csv(table, file, csv.WriteOptions(include_header=False, quoting_style="none"))
+        else:
+            from pyarrow import parquet
+
+            parquet.write_table(table, file)

@@ -13,11 +13,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.data_files import make_dataset
 from support.lab import Lab
 from support.script import CONSOLE, parser_of, show
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build
-from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.host.data.synth import write_dataset
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES, frame_bytes
 

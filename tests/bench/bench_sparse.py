@@ -36,12 +36,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from support.data_files import make_dataset
 from support.peers import PEERS, Settings, describe_machine, limit_threads
 from support.script import CONSOLE, Cost, alone, parser_of, show, time_training
 
 from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.read import open_source
-from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.streaming.folder import PreparedFolder, open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions

@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.data_files import make_dataset
 from support.peers import PEERS, describe_machine, limit_threads, read_file
 from support.script import CONSOLE, alone, parser_of, show
 
 from p4sgd.host.data import Dataset, read_dataset
-from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.training.model_file import is_model_file, load_model
 
 _RATES = (0.25, 1.0, 4.0, 16.0, 64.0)

@@ -26,7 +26,7 @@ from support.failing_device import FailingDevice
 
 from p4sgd import GLMClassifier, GLMRegressor, load_model, save_model
 from p4sgd.host import devices, estimators
-from p4sgd.host.data.synth_table import make_table
+from p4sgd.host.data.synth import make_table
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.run.training_run import TrainingRun

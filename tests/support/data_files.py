@@ -15,6 +15,7 @@ from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
 from p4sgd.host.data.formats.source import scan
 from p4sgd.host.data.matrix import join_rows
 from p4sgd.host.data.read import open_source
+from p4sgd.host.data.synth import make_source
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
@@ -32,6 +33,12 @@ def use_small_blocks(patch):
     patch.setattr(csv_file, "_BLOCK_BYTES", 300)
     for module in (csv_file, parquet, npy, npz):
         patch.setattr(module, "BLOCK_VALUES", 40)
+
+
+def make_dataset(name, **choices):
+    """What `p4sgd.host.data.synth.make_source` makes, all in memory."""
+    made = make_source(name, **choices)
+    return made if isinstance(made, Dataset) else made.dataset(*map(np.concatenate, zip(*made.blocks(), strict=True)))
 
 
 def make_samples(seed, samples=60, features=7, *, texts=False):

@@ -9,10 +9,11 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from support.data_files import make_dataset
 from support.mpi import descendants, needs_mpi, started, train
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.data.synth import make_dataset, write_dataset
+from p4sgd.host.data.synth import write_dataset
 from p4sgd.host.training import load_checkpoint
 
 pytestmark = needs_mpi

@@ -12,7 +12,7 @@ from support.command_line import run
 
 from p4sgd import GLMClassifier, load_model
 from p4sgd.host.data.encoding import TableEncoding
-from p4sgd.host.data.synth_table import make_table
+from p4sgd.host.data.synth import make_table
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 

@@ -21,7 +21,7 @@ from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
-from p4sgd.host.data.synth_table import make_table, write_table
+from p4sgd.host.data.synth import make_table, write_table
 from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
@@ -423,15 +423,3 @@ def test_damage_is_seen(change):
     assert TableEncoding.from_json(good).count == 1
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableEncoding.from_json(good | change)
-
-
-def test_the_made_table(tmp_path):
-    made = make_table("titanic")
-    assert (made.num_rows, made.column_names[-1]) == (1309, "survived")
-    assert make_table("titanic").equals(made)
-    assert not make_table("titanic", seed=1).equals(made)
-    assert make_table("titanic", scale=0.5).num_rows == 654
-    gaps = {name: round(made[name].null_count / made.num_rows, 2) for name in ("age", "deck", "embarked")}
-    assert gaps == {"age": 0.19, "deck": 0.78, "embarked": 0.0}
-    with pytest.raises(UserError, match="cannot write a table in this format"):
-        write_table(made, tmp_path / "titanic.npz")

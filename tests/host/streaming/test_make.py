@@ -21,8 +21,7 @@ from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.formats.source import Scan
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.read import open_source
-from p4sgd.host.data.synth import write_dataset
-from p4sgd.host.data.synth_table import make_table, write_table
+from p4sgd.host.data.synth import make_table, write_dataset, write_table
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image

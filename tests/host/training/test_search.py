@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from support.bench import default_seed
+from support.data_files import make_dataset
 from support.prepared import features_read, prepare_for, train_golden
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.synth import make_dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
