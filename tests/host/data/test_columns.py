@@ -104,13 +104,6 @@ def test_other_features(table, names, known, message):
             read_dataset(path, like=like, labels_needed=needed)
 
 
-def test_ignored_columns_of_a_matrix(tmp_path):
-    path = tmp_path / "a.npy"
-    np.save(path, [[7, 1.0, 8, 3, 0], [np.nan, 2, 9, 4, 1]])
-    for data in (read_dataset(path, ignore_columns=[1, -3]), read_in_blocks(path, ignore_columns=[1, -3])[0]):
-        assert (data.features.tolist(), data.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -153,8 +146,13 @@ def test_labels_that_are_not_needed_may_be_anything(table, label):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_labels_of_a_matrix_that_are_not_needed(tmp_path, place):
+def test_columns_of_a_matrix(tmp_path, place):
+    """Ignored ones, and labels that are not needed, may hold anything."""
     path = tmp_path / "a.npy"
     np.save(path, np.insert([[1.0, 3], [2, 4]], place, np.nan, axis=1))
     data = read_dataset(path, labels_needed=False, label_column=place + 1)
     assert (data.labelled, data.features.tolist()) == (False, [[1, 3], [2, 4]])
+    np.save(path, np.insert([[1.0, 3, 0], [2, 4, 1]], place, np.nan, axis=1))
+    for read in (read_dataset, lambda *args, **options: read_in_blocks(*args, **options)[0]):
+        data = read(path, ignore_columns=[place - 4])
+        assert (data.features.tolist(), data.labels.tolist()) == ([[1, 3], [2, 4]], [0, 1])

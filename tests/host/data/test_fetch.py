@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from p4sgd.host.data.fetch import LOCK_FILE, ORIGINALS, Original, fetch
+from p4sgd.host.data.fetch import LOCK_FILE, Original, fetch
 from p4sgd.host.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000
@@ -71,7 +71,10 @@ def test_first_download_is_pinned_and_kept(tmp_path, server, originals):
 
 
 def test_another_download_must_match(tmp_path, server, originals):
-    fetch("good", tmp_path, originals=originals)
+    with pytest.raises(UserError, match=f"has SHA-256 {DIGEST}, not {'0' * 64} as given: .*give that checksum$"):
+        fetch("good", tmp_path, sha256="0" * 64, originals=originals)
+    assert list(tmp_path.iterdir()) == []
+    assert not fetch("good", tmp_path, sha256=DIGEST.upper(), originals=originals).pinned
     (tmp_path / "good").unlink()
     server.content = CONTENT + b"!"
     with pytest.raises(UserError, match=f"not {DIGEST} as before: .*remove its line from .*{LOCK_FILE}"):
@@ -79,13 +82,6 @@ def test_another_download_must_match(tmp_path, server, originals):
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
     server.content = CONTENT
     assert not fetch("good", tmp_path, originals=originals).pinned
-
-
-def test_a_known_checksum(tmp_path, originals):
-    with pytest.raises(UserError, match=f"has SHA-256 {DIGEST}, not {'0' * 64} as given: .*give that checksum$"):
-        fetch("good", tmp_path, sha256="0" * 64, originals=originals)
-    assert list(tmp_path.iterdir()) == []
-    assert not fetch("good", tmp_path, sha256=DIGEST.upper(), originals=originals).pinned
 
 
 @pytest.mark.parametrize(
@@ -110,9 +106,3 @@ def test_a_damaged_lock_file(tmp_path, originals, text):
     (tmp_path / LOCK_FILE).write_text(text)
     with pytest.raises(UserError, match=f"{LOCK_FILE}: must hold names and checksums as JSON: put it right or delete"):
         fetch("good", tmp_path, originals=originals)
-
-
-def test_the_originals_come_over_https():
-    for original in ORIGINALS.values():
-        assert original.url.startswith("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/")
-        assert original.file_name

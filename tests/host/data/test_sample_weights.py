@@ -1,6 +1,5 @@
 """Weights of samples in files of every format: read as a whole, in blocks and by ranks, and mistakes in them."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -43,11 +42,9 @@ def write(folder, name, weights):
     elif name.endswith("npz"):
         np.savez(path, X=features, y=labels, weights=weights)
     else:
-        lines = [
-            f"{label} {weight} | {' '.join(f'{i}:{value}' for i, value in enumerate(row))}\n"
-            for row, label, weight in zip(features, labels, weights, strict=True)
-        ]
-        path.write_text("".join(lines))
+        rows = [" ".join(f"{i}:{value}" for i, value in enumerate(row)) for row in features]
+        lines = zip(labels, weights, rows, strict=True)
+        path.write_text("".join(f"{label} {weight} | {row}\n" for label, weight, row in lines))
     return path
 
 
@@ -63,26 +60,27 @@ def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, compiled):
     monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
     path, reading = write(tmp_path, name, weights), READING[name]
     whole = read_dataset(path, **reading)
-    assert whole.sample_weights.tolist() == weights.tolist()
     assert whole.feature_count == (8 if name.endswith("vw") else 7)
     assert whole.labels.tolist() == make_samples(3)[1].tolist()
     blocks, count = read_in_blocks(path, **reading)
     assert count > 3
-    assert blocks.sample_weights.tolist() == weights.tolist()
-    for part in run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading)):
+    for part in (whole, blocks, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))):
         assert part.sample_weights.tolist() == weights.tolist()
     unlabelled = read_dataset(path, like=whole.space, labels_needed=False, **reading)
     assert (unlabelled.space, unlabelled.sample_weights) == (whole.space, None)
+    rows = np.random.default_rng(0).permutation(whole.samples)
+    for part in (whole.take(rows[:9]), whole.reordered(rows), whole.reordered(rows).take(rows[:7])):
+        which = [[*row] for row in part.rows(slice(None))]
+        known = dict(zip(map(tuple, whole.rows(slice(None))), weights, strict=True))
+        assert [known[tuple(row)] for row in which] == part.sample_weights.tolist()
 
 
 def test_lines_without_importance_weigh_1(tmp_path):
     """Also if only one of several blocks or ranks has any other."""
     path = tmp_path / "some.vw"
     path.write_text("1 | a b\n" * 30 + "-1 2.5 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
-    expected = [1] * 30 + [2.5, 3] + [1] * 30
-    assert read_dataset(path).sample_weights.tolist() == expected
-    for part in run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks)):
-        assert part.sample_weights.tolist() == expected
+    for part in (read_dataset(path), *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks))):
+        assert part.sample_weights.tolist() == [1] * 30 + [2.5, 3] + [1] * 30
     path.write_text("1 1.0 | a b\n-1 | c\n")
     assert read_dataset(path).sample_weights is None, "none of them differs"
 
@@ -100,23 +98,14 @@ def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, weights, name
             read(path, **READING[name])
 
 
-@pytest.mark.parametrize(
-    ("weights", "says"), [(np.ones(4), r"weights of shape \(4,\)"), (np.array(["a"] * 3), "weights: must hold numbers")]
-)
-def test_arrays_that_are_refused(tmp_path, weights, says):
-    np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)
-    with pytest.raises(UserError, match=says):
-        read_dataset(tmp_path / "data.npz")
-
-
-def test_samples_keep_their_weights(tmp_path, weights):
-    """In every order, and held out."""
-    data = read_dataset(write(tmp_path, "w.npz", weights))
-    data = dataclasses.replace(data, features=np.column_stack([data.features, weights]))
-    rows = np.random.default_rng(0).permutation(data.samples)
-    parts = data.take(rows[:9]), data.reordered(rows), data.reordered(rows).take(rows[:7])
-    for part in (*parts, *data.split(0.3, seed=1, stratified=True)):
-        assert part.rows(slice(None))[:, -1].tolist() == part.sample_weights.tolist()
+def test_arrays_that_are_refused(tmp_path):
+    for weights, says in (
+        (np.ones(4), r"weights of shape \(4,\)"),
+        (np.array(["a"] * 3), "weights: must hold"),
+    ):
+        np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)
+        with pytest.raises(UserError, match=says):
+            read_dataset(tmp_path / "data.npz")
 
 
 def test_a_header_is_found_beside_the_weights(tmp_path):
@@ -124,5 +113,4 @@ def test_a_header_is_found_beside_the_weights(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x,y2,3,lab\n1,2,3,0\n4,5,6,1\n")
     data = read_dataset(path, weight_column="3", label_column="4")
-    assert data.space == FeatureSpace(2, ("x", "y2"))
-    assert data.sample_weights.tolist() == [3, 6]
+    assert (data.space, data.sample_weights.tolist()) == (FeatureSpace(2, ("x", "y2")), [3, 6])
