@@ -1,9 +1,7 @@
 """A data file read in blocks, or by several ranks, is what one process reads as a whole, mistakes included."""
 
-import bz2
 import gzip
 import io
-import lzma
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +14,6 @@ from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, read_in_blo
 from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.data.formats.text_file import lines_before, open_share
 from p4sgd.host.errors import UserError
 
@@ -65,9 +62,11 @@ def test_every_format(tmp_path, small_blocks, name, texts):
     for size in SIZES:
         counts = check_shares(path, size)
         assert max(counts) < 2 * 60 / size
+    few = write_data(tmp_path, name, *make_samples(5, 2, texts=texts))
+    assert sorted(check_shares(few, 7)) == [0] * 5 + [1] * 2
 
 
-@pytest.mark.parametrize("kind", ["float32", "int8", "compressed", "row groups", "iris", "signs"])
+@pytest.mark.parametrize("kind", ["float32", "int8", "compressed", "row groups", "iris", "signs", "from 0"])
 def test_other_types_and_sets(tmp_path, small_blocks, kind):
     x, labels = make_samples(3, 41, 13)
     path = tmp_path / "made.npz"
@@ -78,6 +77,9 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
     elif kind == "signs":  # which pyarrow refuses, in the middle
         path = tmp_path / "made.csv"
         path.write_text("".join(f"{i}.25,{'+' * (i == 30)}{i + 1},{i % 2}\n" for i in range(41)))
+    elif kind == "from 0":  # which the last line tells
+        path = tmp_path / "made.libsvm"
+        path.write_text("1 2:1 5:3\n0 7:1\n" * 20 + "1 0:1\n")
     elif kind == "compressed":
         np.savez_compressed(path, X=(100 * x).round(), y=labels)
     else:
@@ -86,15 +88,7 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
     check_blocks(source)
     for size in SIZES:
         counts = check_shares(source, size)
-        assert max(counts) - min(counts) <= (3 if kind == "signs" else 1)
-
-
-def test_more_ranks_than_samples(tmp_path):
-    for name, text in (("few.libsvm", "1 1:1\n0 2:1\n"), ("few.csv", "a,b,label\n1,2,yes\n3,4,no\n")):
-        (tmp_path / name).write_text(text)
-        assert sorted(check_shares(tmp_path / name, 7)) == [0] * 5 + [1] * 2
-    np.save(tmp_path / "few.npy", np.ones((2, 3), np.float32))
-    assert sorted(check_shares(tmp_path / "few.npy", 7)) == [0] * 5 + [1] * 2
+        assert max(counts) - min(counts) <= (3 if kind in ("signs", "from 0") else 1)
 
 
 @settings(max_examples=100)
@@ -122,86 +116,57 @@ def test_every_line_is_in_one_share(lines, ended, size, skipped, mark, tmp_path_
     assert found == list(io.BytesIO(text))[skipped:]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
-)
-@settings(max_examples=15)
-@given(data=st.data(), first=st.integers(0, 3), samples=st.integers(1, 40))
-def test_libsvm_numbers_features_as_the_whole_file_does(tmp_path_factory, suffix, compress, data, first, samples):
-    """Whether there is a feature 0 may be known at the last line only."""
-    rows = [sorted(data.draw(st.sets(st.integers(first, 9), max_size=4))) for _ in range(samples)]
-    rows[-1] = sorted({first, *rows[-1]})
-    path = tmp_path_factory.mktemp("libsvm") / f"data.libsvm{suffix}"
-    text = "".join(f"{i % 2} " + " ".join(f"{j}:{j + 1}.5" for j in row) + "\n" for i, row in enumerate(rows))
-    path.write_bytes(compress(text.encode()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_text, "_BLOCK_BYTES", 20)
-        check_blocks(path)
-    check_shares(path, 3)
+GOOD, NO_LABEL = b"1 1:2\n" * 40, b"1,2,a\n" * 40
+MISTAKES = [
+    ("data.libsvm", GOOD + b"1 2:x\n", "line 41: the value of feature 2 is 'x'"),
+    ("data.libsvm", GOOD + b"1 0:1\n1 4:nan\n" + GOOD, "line 42: the value of feature 4 is nan"),
+    ("data.csv", NO_LABEL + b"1,,b\n" + NO_LABEL, "line 41, column 2: the value is missing"),
+    ("data.csv", NO_LABEL + b"1,2,\n" + NO_LABEL, "line 41, column 3: the label is missing"),
+    ("data.csv", NO_LABEL + b"1,2,3\n", "line 41, column 3: the label is '3', but 'a' before"),
+    ("data.csv", NO_LABEL + b"x,2,a\n", "line 41, column 1: 'x' is not a number"),
+    ("data.csv", NO_LABEL + b"1,2\n" + NO_LABEL, "line 41: has 2 fields, line 1 has 3"),
+    ("data.csv", NO_LABEL + b"1,inf,a\n", "line 41, column 2: the value is inf"),
+    *[(name, (47, 3, np.inf), "row 48, feature 4: the value is inf") for name in ("data.npy", "sparse.npz")],
+    ("data.parquet", (47, 3, np.inf), "row 48, column 4 (c3): the value is inf"),
+    *[(name, (47, -1, np.nan), "the label of sample 48 is nan") for name in ("data.npy", "data.npz", "data.parquet")],
+]
 
 
-def refusals(path):
-    """What reading as a whole, and in blocks, says of a mistake."""
-    for read in (read_dataset, read_in_blocks):
-        with pytest.raises(UserError) as told:
-            read(path)
-        yield str(told.value)
+@pytest.mark.parametrize(("name", "content", "message"), MISTAKES)
+def test_mistakes_are_told_with_their_place(tmp_path, small_blocks, name, content, message):
+    """By the rank that has the place; of labels perhaps by all."""
+    if isinstance(content, bytes):
+        paths = [tmp_path / name, tmp_path / f"{name}.gz"]
+        for path, packed in zip(paths, (content, gzip.compress(content)), strict=True):
+            path.write_bytes(packed)
+    else:
+        row, column, value = content
+        features, labels = make_samples(6)
+        (labels if column < 0 else features[:, column])[row] = value
+        paths = [write_data(tmp_path, name, features, labels)]
+    for path in paths:
+        told = {}
 
+        def read(ranks, path=path, told=told):
+            try:
+                read_dataset(path, communicator=ranks)
+            except UserError as error:
+                told[ranks.size, ranks.rank] = str(error)
+                raise
 
-BAD = {
-    "data.libsvm": [b"1 1:2\n" * 50 + b"1 2:x\n", b"1 1:2\n" * 50 + b"1 0:1\n1 4:nan\n", b"# no\n"],
-    "data.csv": [b"1,2,a\n" * 50 + line for line in (b"1,,b\n", b"1,2,3\n", b"x,2,a\n", b"1,2\n", b"1,inf,a\n")],
-}
-
-
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts])
-def test_mistakes_in_text(tmp_path, small_blocks, name, text):
-    for path, packed in ((tmp_path / name, text), (tmp_path / f"{name}.gz", gzip.compress(text))):
-        path.write_bytes(packed)
-        expected, told = refusals(path)
-        assert told == expected
-    path.write_bytes(packed[:-5])
-    assert all("damaged or cut off" in told for told in refusals(path))
-
-
-@pytest.mark.parametrize("name", ["data.npy", "data.npz", "sparse.npz", "data.parquet"])
-def test_mistakes_in_rows(tmp_path, small_blocks, name):
-    features, labels = make_samples(6)
-    features[47, 3] = np.inf
-    expected, told = refusals(write_data(tmp_path, name, features, labels))
-    assert told == expected
-    assert "row 48" in told
-    features[47, 3], labels = 0, labels.astype(float)
-    labels[47] = np.nan
-    expected, told = refusals(write_data(tmp_path, name, features, labels))
-    assert told == expected
-    assert "label of sample 48 is nan" in told
-
-
-@pytest.mark.parametrize(
-    ("name", "good", "bad", "message"),
-    [
-        ("made.libsvm", "1 1:1 2:0.5\n", "1 2:x\n", "line 33: the value of feature 2 is 'x'"),
-        ("made.libsvm", "1 1:1 2:0.5\n", "1 2:nan\n", "line 33: the value of feature 2 is nan"),
-        ("made.csv", "1,2,0\n", "1,,0\n", "line 33, column 2: the value is missing"),
-        ("made.csv", "1,2,0\n", "1,2,\n", "line 33, column 3: the label is missing"),
-    ],
-)
-def test_a_mistake_is_told_with_its_line_by_the_rank_that_has_it(tmp_path, name, good, bad, message):
-    path, told = tmp_path / name, {}
-    path.write_text(good * 32 + bad + good * 20)
-
-    def read(ranks):
-        try:
-            read_dataset(path, communicator=ranks)
-        except UserError as error:
-            told[ranks.rank] = str(error)
-            raise
-
-    with pytest.raises(UserError):
-        run_ranks(4, read)
-    assert told.keys() == {2}
-    assert told[2].startswith(f"{path}, {message}")
+        with pytest.raises(UserError) as blocks:
+            read_in_blocks(path)
+        for size in (1, 3):
+            with pytest.raises(UserError):
+                run_ranks(size, read)
+        assert message in str(blocks.value)
+        assert all(message in text for text in told.values())
+        assert "label" in message or len(told) == 2
+    if len(paths) == 2:
+        path.write_bytes(packed[:-5])
+        for read in (read_dataset, read_in_blocks):
+            with pytest.raises(UserError, match="damaged or cut off"):
+                read(path)
 
 
 CSC = scipy.sparse.csc_array(np.eye(4))

@@ -50,11 +50,6 @@ def encoded(source, missing="error", **reading):
     return encode(data, np.ones(data.samples, bool), missing)
 
 
-def titanic(tmp_path, name="titanic.csv", **choices):
-    write_table(make_table("titanic", **choices), tmp_path / name)
-    return tmp_path / name
-
-
 GAPS = "a,b,c,d,y\n1,x,5,p,0\n,y,6,?,1\nNA,,7,q,0\n5, x ,6,,1\n"
 MADE = [  # text, filling, names of the features, and the features
     (HEADER + ROWS, "error", NAMES, [[1, 0, 0, 1, 0.5], [2, 1, 0, 0, 1.5], [3, 0, 0, 1, 2], [4, 0, 1, 0, 1]]),
@@ -91,60 +86,6 @@ def test_features(tmp_path, text, missing, names, features):
     part, rest = data.split(0.5, seed=0, stratified=False)
     for each in (data.take(np.arange(2)), data.reordered(np.arange(data.samples)[::-1]), part, rest):
         assert (each.encoding, each.remarks, each.space) == (data.encoding, data.remarks, data.space)
-
-
-def test_without_a_header(tmp_path):
-    data = encoded(write(tmp_path, "1,red,0\n2,blue,1\n3,red,1\n"), header=False)
-    assert data.feature_names == ("feature 1", "feature 2=red")
-    same = read_dataset(write(tmp_path, "7,red\n", "other.csv"), header=False, labels_needed=False, like=data.space)
-    assert same.features.tolist() == [[7, 1]]
-
-
-def test_typed_booleans_are_those_of_texts(tmp_path):
-    data = encoded(write(tmp_path, "a,b,y\n1,True,0\n2,False,1\n3,,0\n"), "mean")
-    stored = store(tmp_path, {"a": [1, 2, 3], "b": [True, False, None], "y": [0, 1, 0]})
-    assert identify(encoded(stored, "mean")) == identify(data)
-    assert read_dataset(stored, like=data.space).features.tolist() == data.features.tolist()
-
-
-def test_columns_without_any_value(tmp_path):
-    """In training, or in the few rows of another table, where they have no type."""
-    path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
-    for value, missing, features in itertools.product("x5", ("mean", "indicator"), ([[3], [4]], [[3, 1], [4, 0]])):
-        if len(features[0]) == 1 + (missing == "indicator"):
-            other = write(tmp_path, f"a,b,y\n3,,0\n4,{value},1\n", "other.csv")
-            again = read_dataset(other, like=encoded(path, missing).space)
-            assert again.features.tolist() == features
-            assert f"b: 1 value that the model does not know, such as '{value}'" in str(again.remarks)
-    for kind, features in ((pa.null(), [[1, 1], [2, 1]]), (pa.float64(), [[1, 0, 1], [2, 0, 1]])):
-        stored = store(tmp_path, {"a": [1, 2], "b": pa.nulls(2, kind), "y": [0, 1]})
-        assert encoded(stored, "indicator").features.tolist() == features
-    data = encoded(write(tmp_path, "size,colour,y\n1,red,0\n3,,1\n,blue,1\n"), "indicator")
-    one = store(tmp_path, {"size": pa.nulls(1), "colour": pa.nulls(1)})
-    found = read_dataset(one, like=data.space, labels_needed=False)
-    assert data.feature_names == ("size", "size=missing", "colour=blue", "colour=red", "colour=missing")
-    assert (found.features.tolist(), found.remarks) == ([[2, 1, 0, 0, 1]], ())
-
-
-@pytest.mark.parametrize("missing", ["mean", "indicator"])
-def test_what_only_held_out_samples_have_is_unknown(tmp_path, missing):
-    """Neither their texts nor their numbers nor their gaps shape the features."""
-    path = write(tmp_path, "a,b,y\n1,x,0\n3,y,1\n,z,0\n100,,1\n5,x,0\n6,q,1\n")
-    data = read_dataset(path, missing=missing)
-    trained = np.array([True, True, False, False, True, True])
-    made = encode(data, trained, missing)
-    assert made.feature_names == ("a", "b=q", "b=x", "b=y")
-    assert made.features.tolist()[2:4] == [[3.75, 0, 0, 0], [100, 0, 0, 0]]
-    other = encode(data.take(np.flatnonzero(trained)), np.ones(4, bool), missing)
-    assert other.encoding == made.encoding
-
-
-def test_the_samples_held_out_are_those_of_training(tmp_path):
-    data = read_dataset(titanic(tmp_path), missing="mean")
-    rest, _ = data.split(0.3, seed=5, stratified=True)
-    encoding = encode_table(data, TrainingOptions(missing="mean", validation_fraction=0.3, seed=5)).encoding
-    assert encoding.columns[2].mean == pytest.approx(np.nanmean(rest.features[:, 2]), rel=1e-15)
-    assert encoding.columns[2].mean != pytest.approx(np.nanmean(data.features[:, 2]), rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -193,25 +134,6 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
     assert outcome("data.csv") == outcome("data.parquet")
 
 
-def test_what_is_missing_in_typed_columns(tmp_path):
-    """Nulls and NaN. A model knows the texts of its training rows also where they would mean a gap."""
-    texts = ["NA", "DE", None, "nan", "", "NA"]
-    path = store(tmp_path, {"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3})
-    data = encoded(path, "indicator")
-    assert data.feature_names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
-    assert data.features[:, :5].tolist() == np.eye(5)[[2, 1, 4, 3, 0, 2]].tolist()
-    assert data.features[:, 6].tolist() == [0, 1, 0, 0, 0, 0]
-    other = write(tmp_path, "c,x,y\nNA,1,0\nDE,?,1\nnull,3,0\nnan,4,1\n,5,0\n NA ,6,1\n")
-    for source in (other, path):
-        again = read_dataset(source, like=data.space)
-        assert (again.features.tolist(), again.remarks) == (data.features.tolist(), ())
-    with pytest.raises(UserError, match=r"row 3, column 1 \(c\): the value is missing: fill it in"):
-        read_dataset(path, ignore_columns=("x",))
-    for text, missing in itertools.product(("NA", "", "nan"), ("error", "mean")):
-        with pytest.raises(UserError, match=r"row 3, column 1 \(c\):"):  # no gap among texts of numbers
-            read_dataset(store(tmp_path, {"c": ["1", "2", text], "y": [0, 1, 1]}), missing=missing)
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30),
@@ -228,7 +150,9 @@ def test_means_are_exact_however_rows_are_divided(values, parts):
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
-    path, stored = titanic(tmp_path, samples=200), titanic(tmp_path, "titanic.parquet", samples=200)
+    path, stored = tmp_path / "titanic.csv", tmp_path / "titanic.parquet"
+    for each in (path, stored):
+        write_table(make_table("titanic", samples=200), each)
     whole = encoded(path, missing)
     assert identify(whole) == identify(encoded(stored, missing))
     use_small_blocks(monkeypatch)
@@ -245,121 +169,6 @@ def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
         assert all(each == run_ranks(1, read)[0] for each in run_ranks(3, read))
 
 
-def test_a_model_reads_other_tables(tmp_path):
-    data = encoded(write(tmp_path, HEADER + ROWS))
-    path = write(tmp_path, "weight,label,colour,size\n1,1,red,2\n2,0,pink,3\n3,0,pink,4\n", "other.csv")
-    other = read_dataset(path, like=data.space)
-    assert other.features.tolist() == [[2, 0, 0, 1, 1], [3, 0, 0, 0, 2], [4, 0, 0, 0, 3]]
-    assert other.space == data.space
-    remark = "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
-    assert other.remarks == (remark,)
-    assert not read_dataset(path, like=data.space, labels_needed=False).labelled
-    told = run_ranks(2, lambda ranks: read_dataset(path, like=data.space, communicator=ranks).remarks)
-    assert told == [other.remarks] * 2
-    for name in ("numbers.csv", "numbers.parquet"):
-        numbers = store(tmp_path, {"size": [1], "colour": [7], "weight": [2.0], "y": [0]}, name)
-        assert read_dataset(numbers, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("1,red,0.5,0\ntwo,red,1,0\n", "line 3, column 1 .size.: 'two' is not a number: correct it"),
-        ("1,,0.5,0\n", "line 2, column 2 .colour.: the value is missing: fill it in or leave the line out, or train"),
-        ("1,red,1e999,0\n", "line 2, column 3 .weight.: the value is 1e999: it must be finite"),
-        ("1,red,1,NA\n", "line 2, column 4 .label.: the label is missing"),
-        ("1,red\n", "line 2: has 2 fields, line 1 has 4"),
-    ],
-)
-def test_mistakes_in_a_table_for_a_model(tmp_path, rows, message):
-    data = encoded(write(tmp_path, HEADER + ROWS))
-    path = write(tmp_path, HEADER + rows, "other.csv")
-    with pytest.raises(UserError, match=f"^{path}, {message}"):
-        read_dataset(path, like=data.space)
-    with pytest.raises(UserError, match=r", line 2, column 2 .colour.: 'red' is not a number"):
-        read_dataset(tmp_path / "data.csv", like=FeatureSpace(3, ("size", "colour", "weight")))
-
-
-@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
-def test_a_text_among_numbers_is_a_mistake(tmp_path, name, monkeypatch):
-    use_small_blocks(monkeypatch)
-    texts = [*map(str, range(150)), "none yet", *map(str, range(150))]
-    path, told = store(tmp_path, {"a": texts, "y": [0, 1] * 150 + [1]}, name), {}
-    place = "line 152" if name.endswith("csv") else "row 151"
-
-    def read(ranks):
-        try:
-            read_dataset(path, communicator=ranks)
-        except UserError as error:
-            told[ranks.size, ranks.rank] = str(error)
-            raise
-
-    for size in (1, 3):
-        with pytest.raises(UserError):
-            run_ranks(size, read)
-    assert told.keys() == {(1, 0), (3, 1)}
-    assert {text.partition(" (a): ")[0] for text in told.values()} == {f"{path}, {place}, column 1"}
-    assert "'none yet' is not a number: correct it" in told[1, 0]
-
-
-@pytest.mark.parametrize("texts", [1000, 1])
-@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
-def test_decimal_commas_are_no_texts(tmp_path, name, texts, monkeypatch):
-    """Although all of the column are texts, even too many for one."""
-    monkeypatch.setattr(survey, "MOST_TEXTS", texts)
-    columns = {"x": [1, 2, 3], "z": ["3,9", "-0,4", "2"], "y": [0, 1, 1]}
-    with pytest.raises(UserError, match=r"(row 1|line 2), column 2 \(z\): '3,9' is not a number: write a decimal poin"):
-        read_dataset(store(tmp_path, columns, name))
-    if texts > 1:
-        path = store(tmp_path, columns | {"z": ["3,9", "-0,4", "1,2,3"]}, name)
-        assert read_dataset(path).table.columns[1].values == ("-0,4", "1,2,3", "3,9")
-
-
-@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
-def test_weights_beside_texts(tmp_path, monkeypatch, name):
-    use_small_blocks(monkeypatch)
-    columns = {"a": ["x", "y", None] * 30, "w": [0.5, 2, 0] * 30, "b": [1, None, 3] * 30, "label": [0, 1, 1] * 30}
-    whole = encoded(path := store(tmp_path, columns, name), "indicator", weight_column="w")
-    assert whole.feature_names == ("a=x", "a=y", "a=missing", "b", "b=missing")
-    blocks, _ = read_in_blocks(path, missing="indicator", weight_column="w")
-    assert blocks.sample_weights.tolist() == whole.sample_weights.tolist() == columns["w"]
-    place = "line 33" if name.endswith("csv") else "row 32"
-    for value, problem in ((-1.0, "the weight is -1: it must be at least 0"), (None, "the value is missing: .* out$")):
-        columns["w"][31] = value
-        with pytest.raises(UserError, match=f", {place}, column 2 .w.: {problem}"):
-            read_dataset(store(tmp_path, columns, name), missing="mean", weight_column="w")
-
-
-def test_a_file_that_only_looks_like_a_table(tmp_path):
-    path = write(tmp_path, HEADER + ROWS, "data.txt")
-    with pytest.raises(UserError, match=r"data.txt: has texts: --format csv takes them .*looks like csv; if it is"):
-        read_dataset(path)
-    assert encoded(path, file_format="csv").feature_names == NAMES
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
-def test_texts_in_parquet(tmp_path, kind):
-    texts = pa.array(["x", None, "z", " x"]).cast(kind)
-    path = store(tmp_path, {"a": texts, "b": [1, 2, 3, 4], "label": texts.fill_null("v")})
-    data = encoded(path, "indicator")
-    assert data.features[:, 0:3].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
-    assert (data.labels.tolist(), data.label_names) == ([1, 0, 2, 1], ("v", "x", "z"))
-    assert encoded(path, "mean").feature_names == ("a=z", "b")
-
-
-def test_too_many_texts(tmp_path, monkeypatch):
-    wide = Survey(("name",), 1)
-    for first in range(0, 50_000, 5_000):
-        wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
-    assert (wide._found[0].values, wide._found[0].texts) == (None, 50_000), "they are not kept"
-    monkeypatch.setattr(survey, "MOST_TEXTS", 5)
-    path = write(tmp_path, "id,a,y\n" + "".join(f"p{place},{place},{place % 2}\n" for place in range(6)))
-    for size in (1, 2):
-        with pytest.raises(UserError, match=f"^{path}: id has more than 5 different texts, .*leave it out with"):
-            run_ranks(size, lambda ranks: read_dataset(path, communicator=ranks))
-    assert encoded(path, ignore_columns=["id"]).feature_names == ("a",)
-
-
 def test_wide_tables_are_sparse(tmp_path):
     """Whichever rows they have; the values are those of the dense ones."""
     towns = np.random.default_rng(1).integers(0, 300, 2000)
@@ -373,53 +182,175 @@ def test_wide_tables_are_sparse(tmp_path):
     assert np.allclose(values[:9, 0], [values[1:9, 0].mean(), *range(1, 9)], atol=0.01)
 
 
+def test_what_typed_columns_hold(tmp_path):
+    """Nulls and NaN are gaps. A model knows the texts of its training rows also where they would mean a gap."""
+    typed = encoded(store(tmp_path, {"a": [1, 2, 3], "b": [True, False, None], "y": [0, 1, 0]}), "mean")
+    assert identify(encoded(write(tmp_path, "a,b,y\n1,True,0\n2,False,1\n3,,0\n"), "mean")) == identify(typed)
+    texts = ["NA", "DE", None, "nan", "", "NA"]
+    path = store(tmp_path, {"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3})
+    data = encoded(path, "indicator")
+    assert data.feature_names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
+    assert data.features[:, :5].tolist() == np.eye(5)[[2, 1, 4, 3, 0, 2]].tolist()
+    assert data.features[:, 6].tolist() == [0, 1, 0, 0, 0, 0]
+    other = write(tmp_path, "c,x,y\nNA,1,0\nDE,?,1\nnull,3,0\nnan,4,1\n,5,0\n NA ,6,1\n")
+    for source in (other, path):
+        again = read_dataset(source, like=data.space)
+        assert (again.features.tolist(), again.remarks) == (data.features.tolist(), ())
+    with pytest.raises(UserError, match=r"row 3, column 1 \(c\): the value is missing: fill it in"):
+        read_dataset(path, ignore_columns=("x",))
+    for text, missing in itertools.product(("NA", "", "nan"), ("error", "mean")):
+        with pytest.raises(UserError, match=r"row 3, column 1 \(c\):"):  # no gap among texts of numbers
+            read_dataset(store(tmp_path, {"c": ["1", "2", text], "y": [0, 1, 1]}), missing=missing)
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
+        texts = pa.array(["x", None, "z", " x"]).cast(kind)
+        path = store(tmp_path, {"a": texts, "b": [1, 2, 3, 4], "label": texts.fill_null("v")})
+        data = encoded(path, "indicator")
+        assert data.features[:, 0:3].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+        assert (data.labels.tolist(), data.label_names) == ([1, 0, 2, 1], ("v", "x", "z"))
+
+
+def test_columns_without_any_value(tmp_path):
+    """In training, or in the few rows of another table, where they have no type."""
+    path = write(tmp_path, "a,b,y\n1,,0\n2,,1\n")
+    for value, missing in itertools.product("x5", ("mean", "indicator")):
+        again = read_dataset(
+            write(tmp_path, f"a,b,y\n3,,0\n4,{value},1\n", "other.csv"), like=encoded(path, missing).space
+        )
+        assert again.features.tolist() == ([[3], [4]] if missing == "mean" else [[3, 1], [4, 0]])
+        assert f"b: 1 value that the model does not know, such as '{value}'" in str(again.remarks)
+    for kind, features in ((pa.null(), [[1, 1], [2, 1]]), (pa.float64(), [[1, 0, 1], [2, 0, 1]])):
+        stored = store(tmp_path, {"a": [1, 2], "b": pa.nulls(2, kind), "y": [0, 1]})
+        assert encoded(stored, "indicator").features.tolist() == features
+    data = encoded(write(tmp_path, "size,colour,y\n1,red,0\n3,,1\n,blue,1\n"), "indicator")
+    one = store(tmp_path, {"size": pa.nulls(1), "colour": pa.nulls(1)})
+    found = read_dataset(one, like=data.space, labels_needed=False)
+    assert (found.features.tolist(), found.remarks) == ([[2, 1, 0, 0, 1]], ())
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_what_only_held_out_samples_have_is_unknown(tmp_path, missing):
+    """Neither their texts nor their numbers nor their gaps shape the features."""
+    data = read_dataset(write(tmp_path, "a,b,y\n1,x,0\n3,y,1\n,z,0\n100,,1\n5,x,0\n6,q,1\n"), missing=missing)
+    trained = np.array([True, True, False, False, True, True])
+    made = encode(data, trained, missing)
+    assert made.feature_names == ("a", "b=q", "b=x", "b=y")
+    assert made.features.tolist()[2:4] == [[3.75, 0, 0, 0], [100, 0, 0, 0]]
+    assert encode(data.take(np.flatnonzero(trained)), np.ones(4, bool), missing).encoding == made.encoding
+    options = TrainingOptions(missing=missing, validation_fraction=0.34, seed=5)
+    rest, _ = data.split(0.34, seed=5, stratified=True)
+    assert encode_table(data, options).encoding == encode(rest, np.ones(4, bool), missing).encoding
+
+
+def test_a_model_reads_other_tables(tmp_path):
+    data = encoded(write(tmp_path, HEADER + ROWS))
+    path = write(tmp_path, "weight,label,colour,size\n1,1,red,2\n2,0,pink,3\n3,0,pink,4\n", "other.csv")
+    other = read_dataset(path, like=data.space)
+    assert other.features.tolist() == [[2, 0, 0, 1, 1], [3, 0, 0, 0, 2], [4, 0, 0, 0, 3]]
+    assert other.space == data.space
+    remark = "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
+    told = run_ranks(2, lambda ranks: read_dataset(path, like=data.space, communicator=ranks).remarks)
+    assert [other.remarks, *told] == [(remark,)] * 3
+    assert not read_dataset(path, like=data.space, labels_needed=False).labelled
+    for name in ("numbers.csv", "numbers.parquet"):
+        numbers = store(tmp_path, {"size": [1], "colour": [7], "weight": [2.0], "y": [0]}, name)
+        assert read_dataset(numbers, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
+    bare = encoded(write(tmp_path, "1,red,0\n2,blue,1\n3,red,1\n"), header=False)
+    assert bare.feature_names == ("feature 1", "feature 2=red")
+    same = read_dataset(write(tmp_path, "7,red\n", "other.csv"), header=False, labels_needed=False, like=bare.space)
+    assert same.features.tolist() == [[7, 1]]
+    plain = encoded(write(tmp_path, "a,b,y\n1,2,0\n3,4,1\n"))
+    assert (plain.table, plain.encoding, plain.space) == (None, None, FeatureSpace(2, ("a", "b")))
+    assert "encoding" not in space_to_json(plain.space)
+    filled = encoded(tmp_path / "data.csv", "mean")
+    assert filled.features.tolist() == plain.features.tolist()
+    assert read_dataset(write(tmp_path, "a,b,y\n,7,0\n"), like=filled.space).features.tolist() == [[2, 7]]
+
+
+MISTAKES = [  # rows of another table for a model
+    ("1,red,0.5,0\ntwo,red,1,0\n", "line 3, column 1 .size.: 'two' is not a number: correct it"),
+    ("1,,0.5,0\n", "line 2, column 2 .colour.: the value is missing: fill it in or leave the line out, or train"),
+    ("1,red,1e999,0\n", "line 2, column 3 .weight.: the value is 1e999: it must be finite"),
+    ("1,red,1,NA\n", "line 2, column 4 .label.: the label is missing"),
+    ("1,red\n", "line 2: has 2 fields, line 1 has 4"),
+]
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+def test_mistakes(tmp_path, monkeypatch, name):
+    """A text among numbers is one, so is a decimal comma, and a weight below 0."""
+    data = encoded(write(tmp_path, HEADER + ROWS))
+    for rows, message in MISTAKES:
+        path = write(tmp_path, HEADER + rows, "other.csv")
+        with pytest.raises(UserError, match=f"^{path}, {message}"):
+            read_dataset(path, like=data.space)
+    with pytest.raises(UserError, match=r", line 2, column 2 .colour.: 'red' is not a number"):
+        read_dataset(tmp_path / "data.csv", like=FeatureSpace(3, ("size", "colour", "weight")))
+    use_small_blocks(monkeypatch)
+    place = "line 152" if name.endswith("csv") else "row 151"
+    columns = {"a": [*map(str, range(150)), "none yet", *map(str, range(150))], "w": [1.0] * 301, "y": [0] * 300 + [1]}
+    path = store(tmp_path, columns, name)
+    for size in (1, 3):
+        with pytest.raises(UserError, match=rf"{place}, column 1 \(a\): 'none yet' is not a number: correct it"):
+            run_ranks(size, lambda ranks: read_dataset(path, communicator=ranks))
+    columns["a"][150] = None
+    for value, problem in ((-1.0, "the weight is -1: it must be at least 0"), (None, "the value is missing: .* out$")):
+        columns["w"][150] = value
+        with pytest.raises(UserError, match=f", {place}, column 2 .w.: {problem}"):
+            read_dataset(store(tmp_path, columns, name), missing="mean", weight_column="w")
+    columns = {"x": [1, 2, 3], "z": ["3,9", "-0,4", "2"], "y": [0, 1, 1]}
+    for most in (1000, 1):
+        monkeypatch.setattr(survey, "MOST_TEXTS", most)
+        with pytest.raises(UserError, match=r"(row 1|line 2), column 2 \(z\): '3,9' is not .* write a decimal point"):
+            read_dataset(store(tmp_path, columns, name))
+    monkeypatch.setattr(survey, "MOST_TEXTS", 1000)
+    path = store(tmp_path, columns | {"z": ["3,9", "-0,4", "1,2,3"]}, name)
+    assert read_dataset(path).table.columns[1].values == ("-0,4", "1,2,3", "3,9")
+
+
+def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
+    """Texts with commas are no table; a column of too many texts is refused, and one of a text a sample is told."""
+    path = write(tmp_path, HEADER + ROWS, "data.txt")
+    with pytest.raises(UserError, match=r"data.txt: has texts: --format csv takes them .*looks like csv; if it is"):
+        read_dataset(path)
+    assert encoded(path, file_format="csv").feature_names == NAMES
+    lines = [f"Person {place},{place},{place % 2}\n" for place in range(40)]
+    (told,) = encoded(write(tmp_path, "name,a,y\n" + "".join(lines))).remarks
+    assert (told.startswith("name: nearly every"), told.endswith("--ignore-column leaves it out")) == (True, True)
+    wide = Survey(("name",), 1)
+    for first in range(0, 50_000, 5_000):
+        wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
+    assert (wide._found[0].values, wide._found[0].texts) == (None, 50_000), "they are not kept"
+    monkeypatch.setattr(survey, "MOST_TEXTS", 5)
+    for size in (1, 2):
+        with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
+            run_ranks(size, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks))
+    assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).feature_names == ("a",)
+
+
 def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
     def remarks(header, first, count=12, **reading):
         lines = [f"{place},{place * place},{place % 2}\n" for place in range(first, first + count)]
         return read_dataset(write(tmp_path, header + "\n" + "".join(lines)), header=True, **reading).remarks
 
-    assert remarks("Unnamed: 0,b,label", 0) == (
-        "column 1 (Unnamed: 0) has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out",
-    )
-    for header, first in (("index,b,label", 1), (",b,label", 0), ("PassengerId,b,label", 1)):
-        assert len(remarks(header, first)) == 1
+    text = "has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out"
+    for header, first in (("Unnamed: 0", 0), ("index", 1), ("PassengerId", 1)):
+        assert remarks(f"{header},b,label", first) == (f"column 1 ({header}) {text}",)
     assert remarks("year,b,label", 1) == remarks("id,b,label", 5) == remarks("id,b,label", 1, 4) == ()
     assert remarks("id,b,label", 1, ignore_columns=["1"]) == ()
-    told = remarks("id,b,label", 1, 40)
+    told = remarks(",b,label", 0, 40)
+    assert told == (f"column 1 {text}",)
     assert run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks) == [told] * 3
     assert read_in_blocks(tmp_path / "data.csv")[0].remarks == told
 
 
-def test_columns_of_names_are_told(tmp_path):
-    lines = [f"Person {place},{place},{place % 2}\n" for place in range(40)]
-    (told,) = encoded(write(tmp_path, "name,a,y\n" + "".join(lines))).remarks
-    assert told.startswith("name: nearly every sample has another text")
-    assert told.endswith("--ignore-column leaves it out")
+DAMAGED = [{"name": "a", "values": ["b", "a"]}, {"name": "a"}, {"mean": None}, {"mean": float("inf")}]
 
 
-def test_numbers_alone_are_no_table(tmp_path):
-    data = encoded(write(tmp_path, "a,b,y\n1,2,0\n3,4,1\n"))
-    assert (data.table, data.encoding, data.space) == (None, None, FeatureSpace(2, ("a", "b")))
-    assert "encoding" not in space_to_json(data.space)
-    filled = encoded(tmp_path / "data.csv", "mean")
-    assert filled.features.tolist() == data.features.tolist()
-    other = write(tmp_path, "a,b,y\n,7,0\n", "other.csv")
-    assert read_dataset(other, like=filled.space).features.tolist() == [[2, 7]]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"missing": "nothing"},
-        {"columns": [{"name": "a", "values": ["b", "a"], "truth": False, "mean": None, "gaps": False}]},
-        {"columns": [{"name": "a", "values": None, "truth": False, "mean": None, "gaps": False}]},
-        {"columns": [{"name": "a", "values": None, "truth": False, "mean": float("inf"), "gaps": False}]},
-        {"columns": [{"name": "a"}]},
-        {"columns": 5},
-    ],
-)
+@pytest.mark.parametrize("change", [{"missing": "nothing"}, {"columns": 5}, *DAMAGED])
 def test_damage_is_seen(change):
     good = TableEncoding((NumberColumn("a", mean=1.0),), "mean").to_json()
     assert TableEncoding.from_json(good).count == 1
+    if change in DAMAGED:
+        change = {"columns": [change if len(change) == 1 and "name" in change else good["columns"][0] | change]}
     with pytest.raises((KeyError, TypeError, ValueError)):
         TableEncoding.from_json(good | change)
