@@ -98,26 +98,6 @@ def test_wrong_npz(tmp_path, arrays, message):
             read_dataset(path, labels_needed=False, like=FeatureSpace(2))
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int64])
-def test_row_pointers_of_any_type(tmp_path, kind):
-    path = tmp_path / "data.npz"
-    np.savez(path, **SPARSE | {"indptr": SPARSE["indptr"].astype(kind)})
-    for data in (read_dataset(path), read_in_blocks(path)[0]):
-        assert data.features.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]
-
-
-def test_npy(tmp_path):
-    path = tmp_path / "data.npy"
-    np.save(path, np.column_stack([X, Y]))
-    data = read_dataset(path)
-    assert (data.features.tolist(), data.labels.tolist()) == (X.tolist(), Y.tolist())
-    assert read_dataset(path, labels_needed=False, like=FeatureSpace(3)).features.shape == (3, 3)
-    np.save(path, np.array([[2**60, 2**53 - 1], [3, -(2**53) + 1]]))
-    assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
-    with pytest.raises(UserError, match=f"the label {2**60} is too large"):
-        read_dataset(path, label_column=1)
-
-
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1", "cut off", "of others"]
@@ -137,19 +117,6 @@ def test_damaged(tmp_path, name, content):
     problem = "cannot be read(?!.*Python objects)|holds data, but not as a NumPy array|is an .npz file by its contents"
     with pytest.raises(UserError, match=f"^{path}: ({problem})"):
         read_dataset(path)
-
-
-def test_misnamed(tmp_path):
-    np.save(tmp_path / "a.npy", X)
-    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
-    with pytest.raises(UserError, match=r"is an \.npy file by its contents"):
-        read_dataset(tmp_path / "a.npz")
-    np.savez(tmp_path / "b.npz", X=X, y=Y)
-    (tmp_path / "b.npz").rename(tmp_path / "nameless")
-    assert read_dataset(tmp_path / "nameless").samples == 3
-    np.save(tmp_path / "c.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(UserError, match="it holds Python objects, not numbers"):
-        read_dataset(tmp_path / "c.npy")
 
 
 @pytest.mark.parametrize("rows", [3, 7000])
@@ -208,3 +175,26 @@ def test_wrong_parquet(tmp_path, table, message):
     pq.write_table(pa.table(table), path)
     with pytest.raises(UserError, match=f"^{path}{message}"):
         read_dataset(path)
+
+
+def test_npy_and_misnamed_files(tmp_path):
+    path = tmp_path / "data.npy"
+    np.save(path, np.column_stack([X, Y]))
+    data = read_dataset(path)
+    assert (data.features.tolist(), data.labels.tolist()) == (X.tolist(), Y.tolist())
+    assert read_dataset(path, labels_needed=False, like=FeatureSpace(3)).features.shape == (3, 3)
+    path.rename(tmp_path / "a.npz")
+    with pytest.raises(UserError, match=r"is an \.npy file by its contents"):
+        read_dataset(tmp_path / "a.npz")
+    np.save(path, np.array([[2**60, 2**53 - 1], [3, -(2**53) + 1]]))
+    assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
+    with pytest.raises(UserError, match=f"the label {2**60} is too large"):
+        read_dataset(path, label_column=1)
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="it holds Python objects, not numbers"):
+        read_dataset(path)
+    for kind in (np.uint8, np.int16, np.int64):
+        np.savez(tmp_path / "b.npz", **SPARSE | {"indptr": SPARSE["indptr"].astype(kind)})
+        (tmp_path / "b.npz").rename(tmp_path / "nameless")
+        for data in (read_dataset(tmp_path / "nameless"), read_in_blocks(tmp_path / "nameless")[0]):
+            assert data.features.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]

@@ -113,94 +113,6 @@ def test_mistakes_name_file_line_and_column(tmp_path, content, options, message)
         read_dataset(path, **options)
 
 
-@pytest.mark.parametrize(
-    ("first", "choice", "header"),
-    [
-        ("1,2,M", None, False),
-        ("M,1,2", 1, False),
-        ("1,2,3", None, False),
-        ("1,,3", None, False),
-        ("?,NA,3", None, False),
-        ("a,b,c", None, True),
-        ("a,,3", None, True),
-        ("1,2,target", None, True),
-        ("id,2,target", None, True),
-        ("0,1,y", None, True),
-        ("2,a,b", "2", None),
-        ("2,a,b", "a", True),
-        ("id,2019,2020", None, None),
-        ("1,x,0", None, None),
-        ("M,1,2", None, None),
-        ("1,2,y", None, None),
-        ("0,1,2", None, None),
-        ('"0","1","2"', None, None),
-        ("0,1,M", None, False),
-        ("0,1,2,kind", None, None),  # as pandas calls columns without names
-        (",0,1,2,kind", None, None),  # after a column of row numbers
-        (",0,1,2,3", None, None),
-        (",0,1,2,y", None, True),
-    ],
-)
-def test_header_is_seen_or_asked_for(tmp_path, first, choice, header):
-    rows = ["3,4,5,6,7", "6,7,8,9,1"]
-    path = write(tmp_path, "\n".join(["", first, *(row[: 2 * first.count(",") + 1] for row in rows), ""]))
-    if header is None:
-        with pytest.raises(UserError, match="line 2: may hold names or a sample: say --header or --no-header"):
-            read_dataset(path, label_column=choice)
-        assert read_dataset(path, label_column=choice, header=True).samples == 2
-    elif header:
-        assert read_dataset(path, label_column=choice).samples == 2
-    else:
-        with pytest.raises(UserError, match=r"line [23], .*(missing|but .* before)") if first != "1,2,3" else nothing():
-            assert read_dataset(path, label_column=choice).samples == 3
-
-
-def test_names_among_texts(tmp_path):
-    """They are told by the numbers below them, by the name of a label, or by what a model knows."""
-    path = write(tmp_path, "cap,smell,edible\nflat,none,yes\nround,foul,no\n")
-    with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
-        read_dataset(path)
-    data = read_dataset(path, header=True)
-    assert (data.labels.tolist(), data.label_names) == ([1, 0], ("no", "yes"))
-    assert read_dataset(path, header=False).samples == 3
-    years = write(tmp_path, "id,2019,2020\n3,4,5\n6,7,8\n")
-    assert read_dataset(years, like=FeatureSpace(2, ("id", "2019"))).samples == 2
-    for text in ("cap,smell,class\nflat,none,yes\n", "cap,smell,edible\nflat,none,1\n"):
-        assert read_dataset(write(tmp_path, text)).samples == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "told"),
-    [
-        ("a,b,c\n1,2,3\n4,5,6\n", {}, True),
-        ("a,b,c\n1,2,3\n4,5,6\n", {"label_column": "c"}, False),
-        ("a,b,Label\n1,2,3\n4,5,6\n", {}, False),
-        ("y,b,c\n1,2,3\n4,5,6\n", {}, False),
-        ("1,2,3\n4,5,6\n", {}, False),
-        ("a,b,c\n1,x,3\n4,,6\n", {"missing": "mean"}, True),
-    ],
-)
-def test_a_label_column_that_is_guessed_is_told(tmp_path, text, options, told):
-    """The last column of a table with names may well be a feature, from which there is nothing to learn."""
-    remark = "labels are those of the last column, column 3 (c): --label-column NAME takes another"
-    assert (remark in read_dataset(write(tmp_path, text), **options).remarks) == told
-
-
-def test_delimiter_is_forced(tmp_path):
-    for delimiter in "| ":
-        path = write(tmp_path, "1,2,0\n3,4,1\n".replace(",", delimiter))
-        assert read_dataset(path, delimiter=delimiter).features.tolist() == [[1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize("end", ["1", "1,5", "1,5;2,5;3,5", '"1,5";x'])
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
-    path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
-    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: write a decimal point"):
-        read_dataset(path, header=False)
-    assert read_dataset(write(tmp_path, '1,2,"3;4",0\n2,3,"4;5",1\n'), header=False).features.shape == (2, 3)
-
-
 _FIELD = st.one_of(
     st.text('x"', max_size=4).map("t{}".format),
     st.builds(
@@ -269,22 +181,6 @@ def test_mistakes_after_line_breaks_in_quotes(tmp_path, monkeypatch, text, messa
         read_dataset(path)
 
 
-def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 10)
-    monkeypatch.setattr(csv_file, "_MAX_FIELD", 100)
-    path = write(tmp_path, 'x,label\n1,a\n2,"b\n' + "3,a\n" * 100 + '4,b"\n')
-    with pytest.raises(UserError, match=", line 3: a quoted field does not end"):
-        read_dataset(path)
-
-
-def test_a_field_that_two_ranks_share(tmp_path):
-    """Shares end at line breaks, also those in quotes."""
-    path = write(tmp_path, 'x,c,label\n1,"p\nq",0\n2,"' + "p\n" * 30 + '",1\n3,"p\nq",1\n')
-    ranks = SimpleNamespace(rank=0, size=2, all_gather=lambda value: [value, value])
-    with pytest.raises(UserError, match=f"^{path}, line 4: a quoted field does not end in the lines that this process"):
-        read_dataset(path, communicator=ranks)
-
-
 @pytest.mark.parametrize("last", ["1,2,0", "1,x,0"])
 def test_files_are_read_by_no_other_thread(tmp_path, monkeypatch, last):
     """A thread of pyarrow that reads a Python file while the program ends aborts it, now and then."""
@@ -306,12 +202,85 @@ def test_files_are_read_by_no_other_thread(tmp_path, monkeypatch, last):
     assert threads == {threading.get_ident()}
 
 
+HEADERS = {  # first lines, after a colon with the label column
+    True: "a,b,c a,,3 1,2,target id,2,target 0,1,y ,0,1,2,y 2,a,b:a",
+    False: "1,2,M M,1,2:1 1,2,3 1,,3 ?,NA,3 0,1,M",
+    # The last ones are columns without names as pandas calls them, some after a column of row numbers.
+    None: '2,a,b:2 id,2019,2020 1,x,0 M,1,2 1,2,y 0,1,2 "0","1","2" 0,1,2,kind ,0,1,2,kind ,0,1,2,3',
+}
+
+
+@pytest.mark.parametrize(("first", "header"), [(first, key) for key in HEADERS for first in HEADERS[key].split()])
+def test_header_is_seen_or_asked_for(tmp_path, first, header):
+    first, _, choice = first.partition(":")
+    rows = [row[: 2 * first.count(",") + 1] for row in ("3,4,5,6,7", "6,7,8,9,1")]
+    path, reading = write(tmp_path, "\n".join(["", first, *rows, ""])), {"label_column": choice or None}
+    if header is None:
+        with pytest.raises(UserError, match="line 2: may hold names or a sample: say --header or --no-header"):
+            read_dataset(path, **reading)
+        assert read_dataset(path, **reading, header=True).samples == 2
+    elif header:
+        assert read_dataset(path, **reading).samples == 2
+    else:
+        with pytest.raises(UserError, match=r"line [23], .*(missing|but .* before)") if first != "1,2,3" else nothing():
+            assert read_dataset(path, **reading).samples == 3
+
+
+def test_names_among_texts(tmp_path):
+    """They are told by the numbers below them, by the name of a label, or by what a model knows."""
+    path = write(tmp_path, "cap,smell,edible\nflat,none,yes\nround,foul,no\n")
+    with pytest.raises(UserError, match="line 1: may hold names or a sample: say --header or --no-header"):
+        read_dataset(path)
+    data = read_dataset(path, header=True)
+    assert (data.labels.tolist(), data.label_names) == ([1, 0], ("no", "yes"))
+    assert read_dataset(path, header=False).samples == 3
+    years = write(tmp_path, "id,2019,2020\n3,4,5\n6,7,8\n")
+    assert read_dataset(years, like=FeatureSpace(2, ("id", "2019"))).samples == 2
+    for text in ("cap,smell,class\nflat,none,yes\n", "cap,smell,edible\nflat,none,1\n"):
+        assert read_dataset(write(tmp_path, text)).samples == 1
+
+
+def test_a_label_column_that_is_guessed_is_told(tmp_path):
+    """The last column of a table with names may well be a feature, from which there is nothing to learn."""
+    for text, options, told in [
+        ("a,b,c\n1,2,3\n4,5,6\n", {}, True),
+        ("a,b,c\n1,x,3\n4,,6\n", {"missing": "mean"}, True),
+        ("a,b,c\n1,2,3\n4,5,6\n", {"label_column": "c"}, False),
+        ("a,b,Label\n1,2,3\n4,5,6\n", {}, False),
+        ("y,b,c\n1,2,3\n4,5,6\n", {}, False),
+        ("1,2,3\n4,5,6\n", {}, False),
+    ]:
+        remark = "labels are those of the last column, column 3 (c): --label-column NAME takes another"
+        assert (remark in read_dataset(write(tmp_path, text), **options).remarks) == told
+
+
+@pytest.mark.parametrize("end", ["1", "1,5", "1,5;2,5;3,5", '"1,5";x'])
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
+    path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
+    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: write a decimal point"):
+        read_dataset(path, header=False)
+    assert read_dataset(write(tmp_path, '1,2,"3;4",0\n2,3,"4;5",1\n'), header=False).features.shape == (2, 3)
+    for forced in "| ":
+        path = write(tmp_path, "1,2,0\n3,4,1\n".replace(",", forced))
+        assert read_dataset(path, delimiter=forced).features.tolist() == [[1, 2], [3, 4]]
+
+
+def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatch):
+    """Nor in what another rank reads: shares end at line breaks, also those in quotes."""
+    path = write(tmp_path, 'x,c,label\n1,"p\nq",0\n2,"' + "p\n" * 30 + '",1\n3,"p\nq",1\n')
+    ranks = SimpleNamespace(rank=0, size=2, all_gather=lambda value: [value, value])
+    with pytest.raises(UserError, match=f"^{path}, line 4: a quoted field does not end in the lines that this process"):
+        read_dataset(path, communicator=ranks)
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(csv_file, "_MAX_FIELD", 100)
+    path = write(tmp_path, 'x,label\n1,a\n2,"b\n' + "3,a\n" * 100 + '4,b"\n')
+    with pytest.raises(UserError, match=", line 3: a quoted field does not end"):
+        read_dataset(path)
+
+
 @settings(max_examples=60)
-@given(
-    rows=st.lists(
-        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), min_size=1, max_size=6
-    )
-)
+@given(rows=st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 3), min_size=1, max_size=6))
 def test_numbers_are_read_exactly(tmp_path_factory, rows):
     path = write(tmp_path_factory.mktemp("csv"), "".join(",".join(map(repr, row)) + "\n" for row in rows))
     data = read_dataset(path)

@@ -36,23 +36,15 @@ def test_two_classes(labels):
     assert coding.integers(y, LOSSES["logistic"]).tolist() == [-ONE, ONE]
     assert coding.predictions(np.array([-0.1, 0.0, 0.1])).tolist() == [low, low, high]
     assert str(coding.name(high)) == f"{high:g}"
-
-
-@pytest.mark.parametrize(
-    ("label", "shown"), [(12345678.0, "12345678"), (-0.1234567, "-0.1234567"), (1e300, "1e+300"), (0.5, "0.5")]
-)
-def test_labels_are_shown_in_full(label, shown):
-    assert str(classes(label, -3).name(np.float64(label))) == shown
-    with pytest.raises(UserError, match=f"all labels are {shown.replace('+', '.')}:"):
-        classes(label, label)
-
-
-@pytest.mark.parametrize("positive", [2, 2.0, "2"])
-def test_one_against_the_rest(positive):
-    coding = classes(0, 1, 2, 3, positive=positive)
-    y = coding.labels_of(dataset(2, 0, 9))
-    assert (y.tolist(), coding.real(y).tolist()) == ([1, 0, 0], [1, -1, -1])
-    assert coding.predictions(np.array([1.0, -1.0])).tolist() == [1, 0]
+    for label, shown in ((12345678.0, "12345678"), (-0.1234567, "-0.1234567"), (1e300, "1e+300"), (0.5, "0.5")):
+        assert str(classes(label, -3).name(np.float64(label))) == shown
+        with pytest.raises(UserError, match=f"all labels are {shown.replace('+', '.')}:"):
+            classes(label, label)
+    for positive in (2, 2.0, "2"):
+        rest = classes(0, 1, 2, 3, positive=positive)
+        y = rest.labels_of(dataset(2, 0, 9))
+        assert (y.tolist(), rest.real(y).tolist()) == ([1, 0, 0], [1, -1, -1])
+        assert rest.predictions(np.array([1.0, -1.0])).tolist() == [1, 0]
 
 
 def test_texts_are_matched_by_name():
@@ -125,59 +117,43 @@ def test_several_classes_are_rows_of_one_against_the_rest():
     with pytest.raises(UserError, match="all samples of class bee are held out: hold out fewer"):
         LabelCoding.fit(Task.CLASSIFICATION, dataset(3, 0, names=names), whole=coding)
     binary = classes(0, 1)
-    assert binary.rows == (binary,)
-    assert binary.row_names == ("",)
-
-
-def test_many_numbers_are_classes_if_there_are_enough_of_each():
-    assert len(classes(*[*range(33)] * 4).rows) == 33
+    assert (binary.rows, binary.row_names) == ((binary,), ("",))
+    assert len(classes(*[*range(33)] * 4).rows) == 33, "numbers are classes if there are enough of each"
     assert len(classes(*range(32)).rows) == 32
-    names = tuple(f"{label:03}" for label in range(100))
-    assert classes(*range(100), names=names).rows[-1].positive == 99
+    assert classes(*range(100), names=tuple(f"{label:03}" for label in range(100))).rows[-1].positive == 99
 
 
-def there_and_back(coding, labels, loss):
-    """y of labels, and predictions from what the hardware has of them."""
-    y = coding.real(coding.labels_of(dataset(*labels)))
-    return y, coding.predictions(LABEL.to_real(coding.integers(np.array(labels), LOSSES[loss])))
+@pytest.mark.parametrize(
+    ("task", "labels", "y", "loss"),
+    [
+        (Task.REGRESSION, (10.0, 20.0, 30.0, 1000.0), None, "squared"),
+        (Task.NON_NEGATIVE, (0.0, 10.0, 20.0, 170.0), [0.0, 0.2, 0.4, 3.4], "poisson"),
+        (Task.NON_NEGATIVE, (*[0.0] * 999, 5.0), [*[0] * 999, 32.0], "poisson"),  # the most that a residual holds
+        (Task.POSITIVE, (1e-9, 0.5, 8.0), None, "gamma"),
+    ],
+)
+def test_numbers_there_and_back(task, labels, y, loss):
+    """Standardised, divided by their mean, or as logarithms; and predictions from what the hardware has of them."""
+    coding, labels = fit(task, *labels), np.array(labels)
+    real = coding.real(coding.labels_of(dataset(*labels)))
+    if task is Task.REGRESSION:
+        assert (real.mean(), real.std()) == (pytest.approx(0), pytest.approx(1))
+    elif task is Task.POSITIVE:
+        assert np.exp(real).mean() == pytest.approx(1)
+    else:
+        assert real.tolist() == y
+        real = np.log(real[labels > 0])
+    known = labels if task is not Task.NON_NEGATIVE else labels[labels > 0]
+    assert coding.predictions(real) == pytest.approx(known)
+    if task is not Task.NON_NEGATIVE:
+        stored = LABEL.to_real(coding.integers(labels, LOSSES[loss]))
+        assert coding.predictions(stored) == pytest.approx(labels, rel=1e-5, abs=0.01 if loss == "squared" else 0)
 
 
-def test_numbers_are_standardised():
-    labels = (10.0, 20.0, 30.0, 1000.0)
-    y, again = there_and_back(regression(*labels), labels, "squared")
-    assert (y.mean(), y.std()) == (pytest.approx(0), pytest.approx(1))
-    assert again == pytest.approx(labels, abs=0.01)
-
-
-@pytest.mark.parametrize("label", [7, 0.3, 1e308])
-def test_regression_on_a_constant(label):
-    """Ten times 0.3 has a mean that is not 0.3."""
-    coding = regression(*[label] * 10)
-    assert coding.scale == 1
-    assert coding.real(np.full(3, float(label))).tolist() == [0, 0, 0]
-    assert coding.predictions(np.zeros(1)).tolist() == [label]
-
-
-def test_numbers_of_at_least_0_are_divided_by_their_mean():
-    labels = np.array([0.0, 10.0, 20.0, 170.0])
-    coding = fit(Task.NON_NEGATIVE, *labels)
-    y = coding.real(coding.labels_of(dataset(*labels)))
-    assert y.tolist() == [0.0, 0.2, 0.4, 3.4]
-    assert coding.predictions(np.zeros(2)).tolist() == [50.0, 50.0]
-    assert coding.predictions(np.log(y[1:])) == pytest.approx(labels[1:])
-    rare = fit(Task.NON_NEGATIVE, *[0.0] * 999, 5.0)
-    assert rare.real(np.array([5.0])).tolist() == [32.0], "the most that a residual holds"
-
-
-def test_numbers_above_0_become_logarithms():
-    labels = np.array([1e-9, 0.5, 8.0])
-    coding = fit(Task.POSITIVE, *labels)
-    y, again = there_and_back(coding, labels, "gamma")
-    assert np.exp(y).mean() == pytest.approx(1)
-    assert coding.predictions(y) == pytest.approx(labels)
-    assert again == pytest.approx(labels, rel=1e-5)
-
-
-def test_predictions_far_out_are_finite_and_positive():
+def test_numbers_at_the_edges():
+    for label in (7, 0.3, 1e308):  # ten times 0.3 has a mean that is not 0.3
+        coding = regression(*[label] * 10)
+        assert (coding.scale, coding.real(np.full(3, float(label))).tolist()) == (1, [0, 0, 0])
+        assert coding.predictions(np.zeros(1)).tolist() == [label]
     for found in fit(Task.POSITIVE, 1.0, 2.0).predictions(np.array([-1e4, 1e4])):
         assert 0 < found * found < np.inf
