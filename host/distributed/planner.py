@@ -14,7 +14,7 @@ _MOST_ITEMS = 64  # of a plan of sums, to keep it short: with more factors an it
 @dataclass(frozen=True)
 class CostTable:
     """Measured time by size, in seconds: linear between increasing sizes, constant below the first, and continued
-    beyond the last. A jump, such as the eager limit of an MPI library, is two neighbouring sizes: 8192 and 8193."""
+    beyond the last; at least 0."""
 
     sizes: Sequence[int]
     seconds: Sequence[float]
@@ -80,22 +80,20 @@ class Passes:
         """When the last backward pass ends, or with ``ahead`` the period, with messages of so many items each."""
         if self.ahead:
             return self._period(lengths)
-        state = _State(0.0, self._sums[0][-1], 0)
+        forward, backward, _ = self._sums
+        state = _State(0.0, forward[-1], 0)
         for first, length in zip(accumulate(lengths, initial=0), lengths, strict=False):
             state = self._after(state, first, length)
-        return self._end(state)
+        computing = forward[-1] + backward[-1] + state.messages * (self.start_s + self.take_s)
+        return max(state.backward, computing)
 
     def _after(self, state: _State, first: int, length: int) -> _State:
+        """One more message, of so many items from ``first`` on."""
         forward, backward, sizes = self._sums
         stop, messages = first + length, state.messages + 1
         channel = max(state.channel, forward[stop] + messages * self.start_s) + self.cost(sizes[stop] - sizes[first])
         done = max(state.backward, channel + self.latency_s) + self.take_s + backward[stop] - backward[first]
         return _State(channel, done, messages, (*state.lengths, length))
-
-    def _end(self, state: _State) -> float:
-        """When the passes end after all messages: if the processor never waits for sums, when it has done all."""
-        forward, backward, _ = self._sums
-        return max(state.backward, forward[-1] + backward[-1] + state.messages * (self.start_s + self.take_s))
 
     def _period(self, lengths: Sequence[int]) -> float:
         """The longest of what the processor does, of what the channel does, and of half of any way from the first
@@ -148,8 +146,8 @@ def _undominated(states: Iterable[_State]) -> list[_State]:
 
 @dataclass(frozen=True)
 class FactorCosts:
-    """Measured times of a factor, in seconds: to compute a rank's part of it, to invert it, to broadcast the inverse,
-    and to add up the parts of a number of factors over the ranks in one message."""
+    """Seconds to compute a rank's part of a factor, to invert it, to broadcast the inverse, and to add up the parts of
+    a number of factors over the ranks in one message."""
 
     compute: float
     invert: float
@@ -159,12 +157,11 @@ class FactorCosts:
 
 @dataclass(frozen=True)
 class FactorPlan:
-    """Plan of who inverts which of several factors, all of the same size.
+    """Plan of who inverts which factors, all of one size.
 
-    The first ``owned`` factors have an owner each, ranks in turn, which inverts them and sends the inverses in their
-    order; then all ranks invert the others. ``messages`` has the numbers of the factors whose parts are added up
-    together and have the same owner, in the order in which these are computed. The times are until all ranks have all
-    inverses, as predicted, and at least if all parts are computed first.
+    The first ``owned`` have an owner each, ranks in turn, which inverts them and sends the inverses in their order;
+    then all ranks invert the others. ``messages`` has the numbers of the factors whose parts are added up together. The
+    times are until all ranks have all inverses, as predicted, and at least if all parts are computed first.
     """
 
     owned: int

@@ -8,7 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -31,10 +31,10 @@ _SILENCE_NS = 2_000_000_000  # without sums, then an interrupted rank waits no l
 
 class AggregatedRows:
     """Sums over the ranks, by an aggregator to which each of them is connected as a worker is: worker i of the cluster
-    is rank i, and has an interface. The first rank controls the aggregator.
+    is rank i, and has an interface. Rank 0 controls the aggregator.
 
-    Raises `UserError` if an interface cannot be opened, if another program uses a MAC address that the file gives, or
-    if the aggregator cannot be reached, and `P4sgdError` if that refuses the job.
+    Raises `UserError` if an interface cannot be opened, if another program uses its MAC address, or if the aggregator
+    cannot be reached, and `P4sgdError` if that refuses the job.
     """
 
     def __init__(self, cluster: Cluster, ranks: Communicator) -> None:
@@ -48,21 +48,21 @@ class AggregatedRows:
 
             raise_on_all(ranks, connect)
             macs = ranks.all_gather(self._mac)
-            job, self._aggregator = _begin(cluster, macs, ranks, opened)
+            number, first_round, key, self._aggregator = _begin(cluster, macs, ranks, opened)
             self._opened = opened.pop_all()
         network = cluster.network
         self._endpoint = Endpoint(
             _SLOTS,
-            job=job.number,
+            job=number,
             shard=ranks.rank,
             workers=ranks.size,
             local_mac=self._mac,
             peer_mac=cluster.aggregator.address,
-            first_round=job.first_round,
+            first_round=first_round,
             resend_after=network.resend_us * 1000,
             doublings=network.doublings,
             resends=network.resends,
-            key=job.key,
+            key=key,
             most=1,
         )
         self._readable = select.poll()
@@ -73,7 +73,6 @@ class AggregatedRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the job, which rank 0 ends, and close the interface."""
         self._opened.close()
 
     def __call__(self, values: IntArray) -> IntArray:
@@ -151,46 +150,40 @@ def _claim_mac(own: WorkerAddress, opened: contextlib.ExitStack) -> int:
     )
 
 
-class _Job(NamedTuple):
-    number: int
-    first_round: int
-    key: int | None
-
-
 def _begin(
     cluster: Cluster, macs: Sequence[int], ranks: Communicator, opened: contextlib.ExitStack
-) -> tuple[_Job, Controller | None]:
-    """Have the aggregator serve a new job, which ends when what is opened is closed: the job, and in rank 0 the
-    controller."""
-    job: _Job | None = None
+) -> tuple[int, int, int | None, Controller | None]:
+    """Have the aggregator serve a new job, which ends when what is opened is closed: its number, first round and key,
+    and in rank 0 the controller."""
     controller: Controller | None = None
+    job: tuple[int, int, int | None] | None = None
 
     def begin() -> None:
         nonlocal job, controller
         controller = opened.enter_context(contextlib.closing(open_controller(cluster)))
         membership = Membership(controller)
-        opened.callback(_end, membership)
+
+        @opened.callback
+        def end() -> None:
+            with contextlib.suppress(P4sgdError, UserError):
+                membership.end()
+
         # A late packet of an earlier run, which had the same addresses, must not be added. It has another key. Version
         # 1 has none: there it is only unlikely, about 1 in 2^24, that both number and round fit.
         key = secrets.randbits(KEY_BITS) if controller.most else None
         first_round = secrets.randbelow(1 << ROUND_BITS)
         last, taken = secrets.randbelow(JOB_NUMBERS), {each.number for each in controller.served().values()}
-        while True:
-            job = _Job(free_number(taken, last), first_round, key)
+        while job is None:
+            number = free_number(taken, last)
             try:
                 for shard, worker in enumerate(cluster.workers):
-                    request = JoinRequest(job.number, shard, ranks.size, macs[shard], cluster.aggregator.address, key)
+                    request = JoinRequest(number, shard, ranks.size, macs[shard], cluster.aggregator.address, key)
                     membership.join(request, worker.port, first_round, index=shard)
-                return
+                job = number, first_round, key
             except NumberTakenError:  # by another program at the same moment
-                taken.add(job.number)
+                taken.add(number)
 
     raise_on_all(ranks, begin if ranks.rank == 0 else None)
     job = broadcast(ranks, job)
     assert job is not None
-    return job, controller
-
-
-def _end(membership: Membership) -> None:
-    with contextlib.suppress(P4sgdError, UserError):
-        membership.end()
+    return *job, controller

@@ -45,24 +45,22 @@ def prepare_images(
 ) -> list[Image]:
     """Scale, quantise and pack a data set into images of the workers of this process.
 
-    Beyond the images this takes the memory of one block of samples, whatever the size of the data; of sparse samples
-    only stored values are scaled and quantised. If several ranks share the data set, each quantises its own samples,
-    sends every other rank the columns of that rank's worker, and packs what it receives.
+    Beyond the images this takes the memory of one block of samples. If several ranks share the data set, each quantises
+    its own samples, sends every other rank the columns of that rank's worker, and packs what it receives.
 
     Parameters
     ----------
     data, labels, importances
         The samples; their `LABEL` and `IMPORTANCE` integers, (samples,), the latter ``None`` if all weigh the same.
     scaling
-        Scaling of the features; its heat, if any, is that of these samples.
+        Its heat, if any, is that of these samples.
     shards
         The workers, as `partition` gives them. If they have a bias, it is always `bias_integer`.
     stored, batch
         Planes (S), 1 to 8, and samples of a mini-batch, a multiple of 8. The last one is filled with zero samples,
         whose bias is zero too, so that they change no weight.
     directory
-        Folder for one file per worker (`image_file`), of which the images are maps. ``None`` keeps them in memory. No
-        incomplete file is left behind.
+        Folder for one file per worker (`image_file`), of which the images are maps; ``None`` keeps them in memory.
     sample_ranks
         Ranks that divide the samples of the only worker, a sparse one; None if they have a worker each.
     parts

@@ -266,10 +266,8 @@ class _Preparation:
             ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Extremes | None:
-        """Read all samples again, and append each to its bucket; held-out samples begin with one of their own.
-
-        Returns the ranges of the training samples, unless they are still columns of a table.
-        """
+        """Read all samples again, and append each to its bucket; held-out samples begin with one of their own. Returns
+        the ranges of the training samples, unless they are still columns of a table."""
         edge = -(-rest.size // buckets.rows) * buckets.rows
         destinations = np.empty(found.count, np.intp)
         destinations[rest] = np.arange(rest.size)
@@ -291,10 +289,8 @@ class _Preparation:
         return extremes
 
     def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Extremes]:
-        """Have the buckets give features in place of the columns of a table; findings about these, and their ranges.
-
-        It takes one more reading of the training samples, which say what features there are, and one of all samples.
-        """
+        """Have the buckets give features in place of the columns of a table, by one more reading of the training
+        samples; findings about these by one of all samples, and their ranges."""
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
         fit = EncodingFit(table, self.options.missing)
@@ -388,19 +384,16 @@ def widest(found: Scan, missing: str) -> Scan:
 
 
 def bucket_rows(found: Scan, memory: int, *, whitened: bool = False, sparse_workers: bool = False) -> int:
-    """Samples per bucket for a memory peak of about ``memory`` bytes; a multiple of 8.
-
-    ``sparse_workers`` says that no sample is ever filled up with zeros. `UserError` if that is too little memory.
-    """
+    """Samples per bucket for a memory peak of about ``memory`` bytes, a multiple of 8; `UserError` if it is too little.
+    With ``sparse_workers`` no sample is ever filled up with zeros."""
     sample = row_bytes(found, overhead=16) / found.count
     feature = _FEATURE_BYTES[found.sparse and sparse_workers] + (_WHITENED_BYTES if whitened else 0)
     fixed = _PROGRAM_BYTES + _SAMPLE_BYTES * found.count + feature * found.space.count
     copies = _COPIES[found.sparse]
     least = max(_LEAST_BUCKET, BANKS * sample) * copies
     if memory < fixed + least:
-        needed = -(-int(fixed + least) // (1 << 20))
         raise UserError(
-            f"{found.count:,} samples of {found.space.count:,} features cannot be prepared in {memory:,} "
-            f"bytes of memory: allow at least {needed}M"
+            f"{found.count:,} samples of {found.space.count:,} features cannot be prepared in {memory:,} bytes of "
+            f"memory: allow at least {-(-int(fixed + least) // (1 << 20))}M"
         )
     return int((memory - fixed) / copies / sample) // BANKS * BANKS

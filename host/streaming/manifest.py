@@ -45,9 +45,7 @@ VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """The data that were prepared: name without folders, size and checksum of the file (0 and empty for a built-in data
-    set), and number of samples, held-out ones included.
-    """
+    """The file that was prepared, 0 bytes and no checksum for a built-in data set; held-out samples included."""
 
     name: str
     bytes: int
@@ -99,10 +97,8 @@ class Manifest:
 
 
 def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tuple[Manifest, str]:
-    """Read the manifest of a folder, without checking the files that it lists, and its SHA-256, which identifies them.
-
-    Raises `UserError`, with the remedy, if it cannot be read, is damaged, or is of another version.
-    """
+    """The manifest of a folder, whose files are not checked, and its SHA-256, which identifies them; `UserError`, with
+    the remedy, if it cannot be read, is damaged, or is of another version."""
     path, kind = folder / MANIFEST, dataclasses.replace(_KIND, hint=remedy, renewal=remedy)
     content, text = kind.load_text(path)
     with kind.decoding(path):

@@ -26,20 +26,21 @@ _COARSE = 0.01
 def class_weights_of(given: Any) -> str | dict[str, float]:
     """Weights of classes as `TrainingOptions` keeps them, ``balanced`` or weights by the text of the label, of
     ``balanced``, a text ``LABEL=W,LABEL=W``, or a mapping from labels to weights."""
-    if given == BALANCED:
+    if isinstance(given, str) and given == BALANCED:
         return BALANCED
-    if isinstance(given, str):
-        pairs = [part.rpartition("=") for part in given.split(",")]
-        if all(equals and label.strip() for label, equals, _ in pairs):
-            given = {label.strip(): weight for label, _, weight in pairs}
-            if len(given) < len(pairs):
-                raise UserError(f"{option('class_weight')} names a label twice: leave one of its weights out")
-    if not isinstance(given, Mapping):
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, str) and all(part.rpartition("=")[0].strip() for part in given.split(",")):
+        pairs = [(label.strip(), weight) for label, _, weight in (part.rpartition("=") for part in given.split(","))]
+    else:
         raise UserError(f"{option('class_weight')} must be {BALANCED} or LABEL=WEIGHT,LABEL=WEIGHT, not {given!r}")
-    weights = {}
-    for label, weight in given.items():
+    weights: dict[str, float] = {}
+    for label, weight in pairs:
         plain = label.item() if isinstance(label, np.generic) else label
         text = str(int(plain)) if isinstance(plain, bool) else str(plain)
+        if text in weights:
+            raise UserError(f"{option('class_weight')} names a label twice: leave one of its weights out")
         try:
             weights[text] = float(weight)
         except (TypeError, ValueError):
@@ -57,9 +58,8 @@ def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
 def check_class_weight(
     chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
 ) -> None:
-    """Refuse weights of classes, from `class_weights_of`, of labels that are of no sample and no class of the model,
-    and weights of 0 that leave one class.
-    """
+    """Refuse weights, from `class_weights_of`, of labels that are of no sample and no class of the model, and weights
+    of 0 that leave one class."""
     if chosen is None or isinstance(chosen, str):
         return
     names, there = data.label_names, np.unique(data.labels).tolist()

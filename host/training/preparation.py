@@ -49,11 +49,8 @@ _CLEARLY_SPARSE = 0.04
 
 
 def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
-    """A data set with features, made of the columns of a table if it has those: of the samples that `prepare` will
-    train on, not those held out.
-
-    Raises `UserError` if options are for tables and this is none, or if no samples are left to train on.
-    """
+    """A data set with features, made of the columns of a table if it has those, as the samples call for that `prepare`
+    will train on. Raises `UserError` if options are for tables and this is none, or if no samples are left."""
     if data.table is None:
         if options.missing != "error" and data.encoding is None:
             raise missing_error(data.name, options)
@@ -65,7 +62,7 @@ def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
 
 
 def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Dataset:
-    """A data set with the features that the samples call for that are ``trained`` on, (samples,), of a table."""
+    """The same where samples are ``trained`` on, (samples,)."""
     table = data.table
     if table is None or (table.plain and missing == "error"):
         return dataclasses.replace(data, table=None)

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The workers that a training set is for: their units, a folder for images that are made (``None`` keeps them in
-    memory), whether they exchange packets, and the ranks that divide the samples of the only worker, a sparse one, if
-    any do."""
+    """The workers that a training set is for: their units, a folder for new images (``None`` keeps them in memory),
+    whether they exchange packets, and the ranks that divide the samples of the only worker, a sparse one, if any do."""
 
     shards: Sequence[Shard]
     directory: Path | None = None
@@ -46,17 +45,9 @@ class Placement:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels and weights of the samples.
-
-    Parameters
-    ----------
-    coding, labels
-        Meaning of the labels, and those of the training samples, as `LabelCoding.labels_of` gives them.
-    weights, validation_weights
-        Weights of training and held-out samples, those of a class included, relative to the largest: float64; ``None``
-        if all weigh the same.
-    weigh_row
-        If they weigh something else for each row of the model: both for a row.
+    """Labels of the training samples, as `LabelCoding.labels_of` gives them, and weights of training and of held-out
+    samples, those of a class included, relative to the largest: float64, ``None`` if all weigh the same. ``weigh_row``
+    gives both for a row of the model, if each has its own.
     """
 
     coding: LabelCoding | TargetCoding
@@ -86,8 +77,8 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class Heat:
-    """Number of values of sparse data that are not 0: in all, and by column, counted when they are asked for, because
-    few runs need them (`p4sgd.host.data.Scaling.heat`)."""
+    """Number of values of sparse data that are not 0: in all, and by column (`p4sgd.host.data.Scaling.heat`), counted
+    when few runs ask for them."""
 
     total: int
     count: Callable[[], HeatArray]
@@ -99,21 +90,16 @@ class Prepared:
 
     Parameters
     ----------
-    train
-        The samples at full precision, in the order of the images; ``None`` if they are not available.
-    validation
-        The held-out samples, if any.
+    train, validation
+        The samples at full precision, in the order of the images, if they are available; those held out, if any.
     scaling
         Without heat: other samples may be prepared alike.
     map
         Linear map of raw features to what the hardware reads.
     images
-        The images of this process's workers, with the labels of the first row of the model.
-    dealt
-        The units of all workers, and how that was chosen.
+        Those of this process's workers, with the labels of the first row of the model.
     mean_square, squares
-        Mean squared norm of a sample's scaled features, bias included, and `square_norms` of the first samples, if
-        samples weigh something else for each row.
+        Mean squared norm of a sample's scaled features, bias included, and `square_norms` of the first samples.
     sums
         Gives `feature_sums` of the training samples, of some columns; ``None`` if ``train`` is there, the intercept is
         fitted to it, and no other samples are measured.
@@ -193,8 +179,8 @@ class Prepared:
         *,
         alone: bool = False,
     ) -> tuple[RunSettings, float, tuple[str, ...]]:
-        """Settings of a run with a learning rate, its actual rate, and remarks on penalties; ``alone`` as for a single
-        worker with all columns. Raises `UserError` as `choose_rate` and `choose_penalties`."""
+        """Settings of a run, its actual rate, and remarks on penalties; ``alone`` as for a single worker with all
+        columns. Raises `UserError` as `choose_rate` and `choose_penalties`."""
         rate = choose_rate(learning_rate, batch * self.mean_weight, self.features)
         penalties = choose_penalties(rate.actual, *self.penalties(options))
         settings = RunSettings(
