@@ -138,11 +138,10 @@ def _count_lines(images: Sequence[Image], blocks: Blocks) -> list[Image]:
         for part, image, known in zip(block, images, counts, strict=True):
             if image.shard.directory:
                 known.append(np.diff(_packer(part, image).starts))
+    starts = (np.cumsum(np.concatenate(known, axis=1), axis=1) for known in counts)
     return [
-        dataclasses.replace(image, starts=np.cumsum(np.concatenate(known, axis=1), axis=1))
-        if image.shard.directory
-        else image
-        for image, known in zip(images, counts, strict=True)
+        dataclasses.replace(image, starts=each if image.shard.directory else None)
+        for image, each in zip(images, starts, strict=True)
     ]
 
 
@@ -154,8 +153,7 @@ def _packer(part: npt.NDArray[np.uint8] | EntryBlock, image: Image) -> "Director
 
 
 def _check_room(images: Sequence[Image], name: str, remedy: str) -> None:
-    """Refuse images that do not fit into memory. Those of dense workers store all features of all samples, so that a
-    small sparse file may have large ones."""
+    """Those of dense workers store all features of all samples, so that a small sparse file may have large ones."""
     needed, available = sum(image.lines_bytes for image in images), available_memory()
     if available is not None and needed > available:
         features = images[0].shard.total - images[0].bias
@@ -193,21 +191,15 @@ def _append(puts: Sequence[_Put], images: Sequence[Image], blocks: Blocks) -> No
             put("starts", np.zeros(1, np.int64))
     for block in blocks:
         for number, (part, image, put) in enumerate(zip(block, images, puts, strict=True)):
-            if image.shard.directory:
-                for each in _packer(part, image):
-                    _append_lines(put, each)
-            elif isinstance(part, EntryBlock):
-                put("starts", entries[number] + np.cumsum(part.counts))
-                put("keys", part.keys)
-                put("values", part.values)
-                entries[number] += part.keys.size
-            else:
-                _append_lines(put, part)
-
-
-def _append_lines(put: _Put, lines: Iterable[npt.NDArray[np.uint8]]) -> None:
-    for number, part in enumerate(lines):
-        put(f"lines{number}", part)
+            for lines in _packer(part, image) if image.shard.directory else (part,):
+                if isinstance(lines, EntryBlock):
+                    put("starts", entries[number] + np.cumsum(lines.counts))
+                    put("keys", lines.keys)
+                    put("values", lines.values)
+                    entries[number] += lines.keys.size
+                else:
+                    for memory, each in enumerate(lines):
+                        put(f"lines{memory}", each)
 
 
 def _shapes(image: Image) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
@@ -219,6 +211,8 @@ def _shapes(image: Image) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:
 
 
 class _Room:
+    """Arrays in memory, which `_append` fills."""
+
     def __init__(self, image: Image) -> None:
         self._all = {name: np.empty(shape, kind) for name, (kind, shape) in _shapes(image).items()}
         self._done = dict.fromkeys(self._all, 0)
@@ -237,9 +231,9 @@ def _in_files(images: Sequence[Image], blocks: Blocks, directory: Path) -> list[
     with contextlib.ExitStack() as opened:
         files: list[tuple[TensorWriter, BinaryIO]] = []
         for path, image in zip(paths, images, strict=True):
-            small = _small_arrays(image)
+            header, small = _small_contents(image)
             shapes = {**_shapes(image), **{name: (values.dtype, values.shape) for name, values in small.items()}}
-            writer = TensorWriter(_KIND, _header(image), shapes)
+            writer = TensorWriter(_KIND, header, shapes)
             file = opened.enter_context(new_file(path, writer.size))
             for name, values in small.items():
                 writer.append(file, name, values)
@@ -250,32 +244,29 @@ def _in_files(images: Sequence[Image], blocks: Blocks, directory: Path) -> list[
     return [open_image(path, verify=False) for path in paths]
 
 
-def _header(image: Image) -> dict[str, Any]:
-    layout = image.layout
-    return {
+def _small_contents(image: Image) -> tuple[dict[str, Any], Arrays]:
+    """The header of a file, and its arrays but for the lines."""
+    layout, shard, bias = image.layout, image.shard, np.zeros(int(image.has_bias))  # which is not scaled
+    header = {
         "config": vars(layout.config),
         "directory": layout.directory,
         "padded_samples": layout.samples,
         "stored": layout.stored,
         "unit": layout.unit,
         "signed": image.signed,
-        "worker": image.shard.worker,
+        "worker": shard.worker,
         "workers": image.workers,
-        "total": image.shard.total,
+        "total": shard.total,
         "samples": image.samples,
         "bias": image.bias,
     }
-
-
-def _small_arrays(image: Image) -> Arrays:
-    placed, bias = image.shard.placed, np.zeros(int(image.has_bias))  # which is not scaled
     arrays: dict[str, npt.NDArray[Any] | None] = {
         "labels": image.labels,
         "offset": np.append(image.offset, bias),
         "scale": np.append(image.scale, bias),
-        "units": image.shard.units,
+        "units": shard.units,
         "importances": image.importances,
         "starts": image.starts,
-        "columns": None if placed is None else placed.astype(np.int64),
+        "columns": None if shard.placed is None else shard.placed.astype(np.int64),
     }
-    return {name: values for name, values in arrays.items() if values is not None}
+    return header, {name: values for name, values in arrays.items() if values is not None}

@@ -29,9 +29,7 @@ class Shard:
     units: IntArray  # int64 (n,): numbers of its units, ascending
     unit: int  # features of a unit
     total: int  # features of the job, the bias counting as the last one
-    # int32 (features,): which features of the data are its own, the bias as the last one, if those of the job are in
-    # another order than those of the data.
-    placed: ColumnArray | None = None
+    placed: ColumnArray | None = None  # int32 (features,): its features in the data, if the job has another order
     directory: bool = False  # its image leaves out lines of zeros, of which directories tell
 
     @property

@@ -58,8 +58,8 @@ def open_prepared(
 ) -> "PreparedFolder":
     """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
 
-    ``may_read_zeros`` tells that ``skip_zeros="always"`` is how the folder was prepared, and nothing that the user asks
-    of this run. Raises `UserError` if it is unfinished, of another version, or not the same folder for all processes.
+    ``may_read_zeros``: ``skip_zeros="always"`` is not what the user asks of this run. Raises `UserError` if the folder
+    is unfinished, of another version, or not the same for all processes.
     """
     manifest, sha256 = load_manifest(path)
     check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
@@ -97,10 +97,8 @@ class PreparedFolder:
         )
 
     def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
-        """Compare every file that this process needs with its checksum; `UserError` if one is damaged.
-
-        The workers of the training run decide which images are read; ``None`` reads all.
-        """
+        """Compare every file that this process needs for these workers, ``None`` for all, with its checksum;
+        `UserError` if one is damaged."""
         others: set[str] = set()
         try:
             if shards is not None and self._suits(shards):
@@ -113,10 +111,7 @@ class PreparedFolder:
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
         """Options of a training run on this folder, from fields of `TrainingOptions` and the names of those that were
-        chosen.
-
-        Raises `UserError` if a chosen option is not the one that the data were prepared with.
-        """
+        chosen; `UserError` if one of these is not what the data were prepared with."""
         prepared = TrainingOptions(**self.manifest.options)
         ours = {**self.manifest.options, "planes": prepared.stored, "unit": prepared.unit_of(self.space.count)}
         free = given & set(options_with(Fact.CHANGEABLE))
@@ -156,11 +151,8 @@ class PreparedFolder:
             )
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
-        """The data as training needs them; arrays and images are mapped, not loaded.
-
-        For other workers than those it was prepared for, `repartition_images` makes new images of its images. Raises
-        `UserError` if the options do not suit the folder, or if a file cannot be read.
-        """
+        """The data as training needs them; arrays and images are mapped, or for other workers made anew by
+        `repartition_images`. `UserError` if the options do not suit the folder, or if a file cannot be read."""
         self.check(options)
         manifest, ranks = self.manifest, placement.sample_ranks
         dealt = self.deal_columns(placement.shards, options, network=placement.network)
@@ -190,11 +182,8 @@ class PreparedFolder:
         )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """Deal the columns to workers: see `p4sgd.host.training.dealing.deal_columns`.
-
-        A run asks several times, mostly for the same workers, and it takes seconds for millions of columns: the last
-        answer is kept.
-        """
+        """See `p4sgd.host.training.dealing.deal_columns`. A run asks several times, mostly for the same workers, and it
+        takes seconds for millions of columns: the last answer is kept."""
         asked = options, network, [(shard.config, shard.unit, shard.units.tobytes()) for shard in shards]
         if self._dealt is not None and self._dealt[0] == asked:
             return self._dealt[1]

@@ -1,8 +1,6 @@
-"""Features as the hardware reads them: their linear map, their means, and the norms of samples.
-
-The search for the learning rate begins at a rate that follows from the norms. The means show what rounding adds to
-activations. Values are computed one by one and integers added, so every division of the samples gives the same bits.
-"""
+"""Features as the hardware reads them: their linear map, their means, from which follows what rounding adds to
+activations, and the norms of samples, from which the first learning rate follows. Every division of the samples into
+blocks gives the same bits."""
 
 import mmap
 from collections.abc import Callable, Iterator
@@ -33,9 +31,8 @@ _SUM_FRACTION = 31
 
 
 class HardwareMap(NamedTuple):
-    """Linear map of raw features to what the hardware reads: slope · feature + offset, rounded. ``slope`` is float64
-    (features,), ``offset`` too or with the bias last, ``mixing`` that of `p4sgd.host.precondition.Whitening`, float64
-    (features, BLOCK + 1), if there is one."""
+    """Linear map of raw features to what the hardware reads: slope · feature + offset, rounded. ``offset`` is float64
+    (features,), or with the bias last, ``mixing`` that of `p4sgd.host.precondition.Whitening`, if there is one."""
 
     slope: FloatArray
     offset: FloatArray
@@ -146,8 +143,8 @@ def _stored(features: Any, scaling: Scaling) -> Iterator[tuple[slice, Any, Float
 def hardware_means(
     sums: Callable[[slice], IntArray], samples: int, form: FeatureFormat, count: int, total: int
 ) -> FloatArray:
-    """Mean over the samples of what the hardware reads: float64 (total,), of so many features and maybe the bias, from
-    the `feature_sums` of all samples, which are asked for block by block."""
+    """Mean over the samples of what the hardware reads, float64 (total,), of so many features and maybe the bias, from
+    the `feature_sums` of all samples, block by block."""
     means = np.full(total, _bias_value(form.stored, form.signed))
     features = means[:count]
     for block in column_blocks(count):

@@ -274,14 +274,13 @@ def check_memory(
     data: Dataset | PreparedData, options: TrainingOptions, shards: Sequence[Shard], available: int
 ) -> None:
     """Refuse more data than workers with banks of ``available`` bytes can hold, before any work is done."""
-    samples = data.samples
+    samples, weighted = data.samples, options.class_weight is not None or get_loss(options.loss).weighs
     if isinstance(data, Dataset):
         samples -= data.held_out(options.validation_fraction) if options.validation_fraction else 0
-        weighted = data.sample_weights is not None
+        weighted |= data.sample_weights is not None
     else:
-        weighted = data.weighted
+        weighted |= data.weighted
     samples = -(-samples // options.batch) * options.batch
-    weighted = weighted or options.class_weight is not None or get_loss(options.loss).weighs
     needed = max(bank_bytes(shard.layout(samples, options.stored), weighted=weighted) for shard in shards)
     if needed > available:
         raise UserError(

@@ -27,17 +27,13 @@ def deal_columns(
     shards
         The workers, with units by their shares.
     values
-        Gives what is not 0 in the first of the samples, which are in random order, for a number of them: whole
-        micro-batches, as images have them, or all samples.
+        Gives what is not 0 in so many of the first samples, which are in random order: whole micro-batches, or all.
     network
         Whether sparse workers are processes that exchange packets, which takes them time.
     may_read_zeros
         Whether workers that cannot skip zeros read them where ``skip_zeros`` is ``always``, instead of being refused.
 
-    Raises
-    ------
-    UserError
-        If the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
+    Raises `UserError` if the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
     """
     heat = scaling.heat if isinstance(scaling, Scaling) else None
     if heat is None and options.skip_zeros != "always":

@@ -49,8 +49,7 @@ def deal_by_heat(
     *,
     network: bool,
 ) -> Dealt:
-    """`p4sgd.host.training.dealing.deal_columns` where there is something to choose; without ``values`` zeros cannot be
-    skipped."""
+    """`deal_columns` where there is something to choose; without ``values`` zeros cannot be skipped."""
     if values is None and heat is None:
         return Dealt(list(shards))
     skip = "never" if values is None else options.skip_zeros
@@ -74,10 +73,8 @@ def deal_by_heat(
 
 class _Dealer:
     """Deals units in the order of heat: the first, hot ones to dense workers in the proportions of the units that they
-    have, the others to sparse workers, with nonzeros in these proportions.
-
-    With ``lines`` dense workers pass over zeros and get units in turn, so that all engines have hot ones; else one gets
-    its units after the other. Without ``heat`` all columns count the same, in the order of the data.
+    have, the others to sparse workers, with nonzeros in these proportions. With ``lines`` dense workers pass over zeros
+    and get units in turn, so that all engines have hot ones. Without ``heat`` all columns count the same.
     """
 
     def __init__(
@@ -112,8 +109,8 @@ class _Dealer:
         self._turns = take_turns(min(sum(rooms), self._count), rooms, sizes)
 
     def deal(self) -> tuple[Dealt, float]:
-        """Deal all units, so many hot ones as the options say, or as make the slowest worker fastest; and the predicted
-        time for a sample in ns: if there is no split, that of the dense workers."""
+        """All units, so many hot ones as the options say, or as make the slowest worker fastest; and the predicted time
+        for a sample in ns: if there is no split, that of the dense workers."""
         hot, shards = self._hot(), list(self._shards)
         for shard in (*self._deal_hot(hot), *self._deal_cold(hot)):
             shards[shard.worker] = shard.in_order(self.order)

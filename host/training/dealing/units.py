@@ -57,11 +57,8 @@ def partition(
     Every worker gets a unit. By ``shares``, by default equal ones, each further unit goes to the worker that then has
     the fewest units for its share (the method of D'Hondt). By ``speeds``, units that each worker does in a second if
     all its engines have as many, it goes to the worker that would finish it first, if the time of a worker is that of
-    its fullest engine. As all units are alike, no deal of whole units finishes earlier, or has a smaller maximum of
-    units for a share. A worker that is full gets no more.
-
-    ``precision`` and whether the run is ``stale`` limit what a worker can hold, see `check_capacity`; the limit is kept
-    if the units fit. Messages call the workers by their ``names``.
+    its fullest engine. No deal of whole units finishes earlier, or has a smaller maximum of units for a share. A worker
+    that is full gets no more; ``precision`` and whether the run is ``stale`` limit what it can hold, if the units fit.
 
     Raises `UserError` if there are not 1 to 32 workers, if one would get no unit, or if they cannot hold all units.
     """
@@ -110,14 +107,13 @@ def take_turns(
 ) -> IntArray:
     """Which worker gets each of ``count`` units, one after the other, as `partition` deals them: int64 (count,).
 
-    Workers hold at most ``rooms`` units, together at least ``count``; ``shares`` may be speeds. With ``engines`` the
-    time of a worker's fullest engine counts, and not its number of units.
+    Workers hold at most ``rooms`` units, together at least ``count``; ``shares`` are speeds if there are ``engines``.
     """
     engines = [1] * len(rooms) if engines is None else engines
     held, owners = [1] * len(rooms), list(range(len(rooms)))
 
     def with_one_more(worker: int) -> tuple[float, float, int]:
-        """When the worker would finish; if several at the same time, the one with the fewest units is next."""
+        """When the worker would finish; of several the one with the fewest units is next."""
         units, each = held[worker] + 1, engines[worker]
         return -(-units // each) * each / shares[worker], units / shares[worker], worker
 
@@ -185,9 +181,9 @@ def deal_to_device(
 ) -> tuple[list[Shard], str | None]:
     """Deal the units of the features to the workers of a device, in the shares that it states or by measured speed.
 
-    No session may use the device; it runs for a moment if speeds are to be measured. ``ranks`` train together, each
-    with a device of its own. Returns the shards of all workers, and a remark if speeds were to be measured. Raises
-    `UserError` as `deal_units`, and `P4sgdError` if the device fails.
+    No session may use the device; it runs for a moment if speeds are to be measured. Returns the shards of all workers
+    of all ``ranks``, and a remark if speeds were to be measured. Raises `UserError` as `deal_units`, and `P4sgdError`
+    if the device fails.
     """
     configs = of_job([worker.config for worker in device.workers], ranks)
     names = names_of(device, len(configs))
@@ -215,7 +211,7 @@ def deal_to_device(
 
 
 def _rounds(shard: Shard) -> int:
-    """Units of a worker, counting those that its engines would have if all had as many as the fullest."""
+    """Units of a worker if all engines had as many as the fullest."""
     return -(-shard.units.size // shard.config.engines) * shard.config.engines
 
 
@@ -227,10 +223,8 @@ def _time(cycles: float) -> str:
 def _measure(
     device: Device, shards: Sequence[Shard], samples: int, options: TrainingOptions, ranks: Communicator
 ) -> list[float]:
-    """Cycles for which each worker of the job works in a mini-batch, by its counters; 0 if it does not count.
-
-    Waiting for sums does not count. Time does not depend on the data, so these are zeros.
-    """
+    """Cycles for which each worker of the job works in a mini-batch, by its counters; 0 if it does not count. Waiting
+    for sums does not count. Time does not depend on the data, so these are zeros."""
     batch, loss = options.batch, get_loss(options.loss)
     mini_batches = min(_MINI_BATCHES, -(-samples // batch))
     own = shards[ranks.rank :: ranks.size]

@@ -76,17 +76,6 @@ def test_periods_are_those_of_many_mini_batches(rng):
     assert passes.best() == min(equal, key=lambda lengths: (passes.end(lengths), len(lengths)))
 
 
-def test_a_long_mini_batch():
-    """Of 96 micro-batches: no later than any equal lengths, and than it takes without any message."""
-    cost = CostTable([1, 20, 21], [6.0, 9.0, 15.0])
-    passes = Passes((1.0,) * 96, (1.5,) * 96, (1,) * 96, cost, start_s=0.5, take_s=0.25)
-    best = passes.best()
-    assert sum(best) == 96
-    assert passes.end(best) <= min(passes.end(cut(96, length)) for length in range(1, 97))
-    assert passes.end(best) >= 96 * 2.5 + len(best) * 0.75
-    assert Passes((), (), (), float).best() == []
-
-
 def test_cost_table():
     table = CostTable([10, 20, 21, 40], [3.0, 5.0, 2.0, 4.0])
     assert [table(size) for size in (0, 10, 15, 20, 21, 40, 59)] == [3.0, 3.0, 4.0, 5.0, 2.0, 4.0, 6.0]
@@ -124,14 +113,6 @@ def test_no_other_owners_have_all_inverses_earlier(count, ranks, numbers):
         now += len(message) * compute
         channel = max(channel, now) + costs.add(len(message))
     assert plan.predicted_s == channel + best
-
-
-@pytest.mark.parametrize(
-    ("count", "ranks", "invert", "send", "owned"), [(5, 1, 3, 0, 0), (3, 4, 1, 10, 0), (8, 2, 3, 0, 8), (6, 3, 2, 1, 5)]
-)
-def test_owners(count, ranks, invert, send, owned):
-    """One rank sends nothing; nor is sent what is faster to invert; free broadcasts are shared evenly."""
-    assert plan_factors(count, ranks, FactorCosts(0.0, invert, send, float)).owned == owned
 
 
 def test_sums_of_many_factors_are_planned_in_few_steps():
