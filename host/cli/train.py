@@ -12,7 +12,7 @@ import click
 from p4sgd.host.cli import options
 from p4sgd.host.cli.failures import INTERRUPTED, describe, report
 from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, fitting_table, shorten
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, SingleProcess, check_same
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.training.events import Events, Stage
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _run_ranks(launcher: str | None) -> Iterator[Communicator]:
     from p4sgd.host.distributed import open_communicator
 
     ranks = open_communicator(launcher)
-    if isinstance(ranks, SingleProcess):
+    if ranks.size == 1:
         yield ranks
         return
     try:

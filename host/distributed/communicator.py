@@ -1,7 +1,7 @@
 """Collective communication between the processes that train together (ranks)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from p4sgd.host.errors import P4sgdError, UserError
 
@@ -15,39 +15,42 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Started(Protocol[T_co]):
-    """A collective call that may still be under way."""
+class Started(Generic[T_co]):
+    """A collective call that may still be under way, in subclasses; here its result."""
+
+    def __init__(self, result: T_co) -> None:
+        self._result = result
 
     def wait(self) -> T_co:
         """Its result; to be called once."""
+        return self._result
 
     def done(self) -> bool:
         """Whether `wait` would return at once. An MPI library may send only while it is called, so a rank that computes
         for long calls this now and then."""
+        return True
 
 
-class Communicator(Protocol):
+class Communicator:
     """The processes that train together, called ranks. All run the same code and make the same calls in the same order.
+    Subclasses connect several; this is a process that trains alone.
 
     A call returns when every rank has made it, unless it only starts something. Ctrl-C in any rank raises
     `KeyboardInterrupt` in all of them, in the same call.
     """
 
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C in this rank waits for the next call, for loops that wait for something else."""
+    rank = 0
+    size = 1
+    interrupted = False
+    """Whether Ctrl-C in this rank waits for the next call, for loops that wait for something else."""
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in the order of the ranks. Values are small and can be pickled."""
+        return [value]
 
     def all_sum(self, values: "IntArray") -> "IntArray":
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
+        return values
 
     def start_sum(
         self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
@@ -58,60 +61,34 @@ class Communicator(Protocol):
         must not change before that. An interruption takes effect in the next call that is not of this kind; if
         ``interruptible``, when this sum is waited for, and nobody waits for those started after it.
         """
+        return Started(values)
 
     def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
         """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`. The others
         give an array of the same shape, which may be overwritten."""
+        return Started(values)
 
     def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
         """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
+        return values
 
     def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
         """Send ``blocks[rank]``, uint8 of any shape, which may be empty, to each rank; returns the received blocks,
         uint8 (bytes,). If all ranks know the bytes that come from each rank, int64 (ranks,), that saves a message; an
         interruption takes effect in a later call."""
-
-
-class _Ready(Generic[T_co]):
-    def __init__(self, values: T_co) -> None:
-        self._values = values
-
-    def wait(self) -> T_co:
-        return self._values
-
-    def done(self) -> bool:
-        return True
-
-
-class SingleProcess:
-    """The `Communicator` of a process that trains alone."""
-
-    rank = 0
-    size = 1
-    interrupted = False  # Ctrl-C raises KeyboardInterrupt at once
-
-    def all_gather(self, value: T) -> list[T]:
-        return [value]
-
-    def all_sum(self, values: "IntArray") -> "IntArray":
-        return values
-
-    def start_sum(
-        self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
-    ) -> "Started[IntArray]":
-        return _Ready(values)
-
-    def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
-        return _Ready(values)
-
-    def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-        return values
-
-    def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
         return [block.reshape(-1) for block in blocks]
 
+    def fail(self, failure: T) -> list[T] | None:
+        """The failures of all ranks, in order; ``None`` if some ranks have not failed within 2 s. Those wait for this
+        one in a collective call, and only `abort` ends them."""
+        return [failure]
 
-SINGLE_PROCESS = SingleProcess()
+    def abort(self, status: int) -> NoReturn:
+        """End all ranks at once with an exit status."""
+        raise SystemExit(status)
+
+
+SINGLE_PROCESS = Communicator()
 """The communicator to use where no other is given."""
 
 

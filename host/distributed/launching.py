@@ -3,13 +3,9 @@
 import errno
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, SingleProcess
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
-
-if TYPE_CHECKING:
-    from p4sgd.host.distributed.mpi import MpiCommunicator
 
 LAUNCHERS = ("none", "mpi")
 """Names of launchers, the default first: ways to start the processes that train together."""
@@ -37,7 +33,7 @@ def launch_command(command: Sequence[str], communicator: Communicator) -> list[s
     return [launcher_program(), "-n", str(communicator.size), *command, "--launcher", "mpi"]
 
 
-def open_communicator(launcher: str | None) -> "SingleProcess | MpiCommunicator":
+def open_communicator(launcher: str | None) -> Communicator:
     """Find the other processes that were started with this one, by one of `LAUNCHERS`; ``None`` names none.
 
     Raises `UserError` if the launcher has not started this process, if MPI is missing or does not belong to the

@@ -4,13 +4,13 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from p4sgd.host.distributed.communicator import Started
+from p4sgd.host.distributed.communicator import Communicator, Started
 from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _FORWARD_S = 0.3  # for the launcher to forward what a rank has printed: once th
 _POLL_S = 0.01
 
 
-class _Request(Generic[T]):
+class _Request(Started[T]):
     """What an MPI request has started, in a list of those under way until it is done."""
 
     def __init__(self, request: MPI.Request, take: Callable[[], T], under_way: "list[_Request[Any]]") -> None:
@@ -40,7 +40,7 @@ class _Request(Generic[T]):
         return self.request.Test()
 
 
-class MpiCommunicator:
+class MpiCommunicator(Communicator):
     """The `Communicator` of all ranks that `mpiexec` has started.
 
     It handles Ctrl-C and SIGTERM, which take effect on all ranks in the next collective call.
@@ -106,8 +106,6 @@ class MpiCommunicator:
         return np.split(received, np.cumsum(sizes)[:-1])
 
     def fail(self, failure: T) -> list[T] | None:
-        """The failures of all ranks, in order; ``None`` if some ranks have not failed within 2 s. Those wait for this
-        one in a collective call, and only `abort` ends them."""
         meeting = self._failures.Ibarrier()
         end = time.monotonic() + _PATIENCE_S
         while not meeting.Test():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data import Dataset, FeatureSpace, Scaling
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.statistics import HeatArray, heat_type
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
@@ -43,7 +43,7 @@ from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
-from p4sgd.host.training.prepared import Heat, Placement, Prepared, Targets
+from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData, Targets
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.run import FeatureFormat
 
@@ -66,9 +66,8 @@ def open_prepared(
     return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)
 
 
-class PreparedFolder:
-    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared` and
-    `p4sgd.host.training.prepared.PreparedData`."""
+class PreparedFolder(PreparedData):
+    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared`."""
 
     def __init__(
         self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
@@ -78,7 +77,7 @@ class PreparedFolder:
         self.communicator = communicator
         self.samples = manifest.samples
         self.weighted = f"{WEIGHTS}.npy" in manifest.files
-        self.space: FeatureSpace = manifest.space
+        self.space = manifest.space
         self.identity = DataIdentity(self.name, manifest.samples, manifest.space.count, sha256)
         self._path = path
         self._may_read_zeros = may_read_zeros
@@ -151,8 +150,8 @@ class PreparedFolder:
             )
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
-        """The data as training needs them; arrays and images are mapped, or for other workers made anew by
-        `repartition_images`. `UserError` if the options do not suit the folder, or if a file cannot be read."""
+        """Arrays and images are mapped, or for other workers made anew by `repartition_images`. `UserError` if the
+        options do not suit the folder, or if a file cannot be read."""
         self.check(options)
         manifest, ranks = self.manifest, placement.sample_ranks
         dealt = self.deal_columns(placement.shards, options, network=placement.network)

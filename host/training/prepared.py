@@ -1,9 +1,10 @@
 """A training set that is ready for the workers, prepared in memory or in a folder."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -263,28 +264,18 @@ class Prepared:
         )
 
 
-class PreparedData(Protocol):
-    """A training set that was prepared in advance, such as a folder of `p4sgd.host.streaming`. Its ``samples`` are
-    those that are not held out; ``identity`` is for checkpoints."""
+class PreparedData(ABC):
+    """A training set that was prepared in advance: a folder of `p4sgd.host.streaming`. Its ``samples`` are those that
+    are not held out; ``identity`` is for checkpoints."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    samples: int
+    weighted: bool
+    space: FeatureSpace
+    identity: DataIdentity
+    communicator: Communicator
 
-    @property
-    def samples(self) -> int: ...
-
-    @property
-    def space(self) -> FeatureSpace: ...
-
-    @property
-    def identity(self) -> DataIdentity: ...
-
-    @property
-    def weighted(self) -> bool: ...
-
-    @property
-    def communicator(self) -> Communicator: ...
-
+    @abstractmethod
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """The result of `p4sgd.host.training.preparation.prepare`, mostly without the samples; `UserError` if it was
         prepared for other options."""

@@ -16,7 +16,7 @@ from support.ranks import run_ranks
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, NetworkOptions, WorkerAddress
 from p4sgd.host.distributed import SINGLE_PROCESS, rows
-from p4sgd.host.distributed.communicator import SingleProcess
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.distributed.rows import AggregatedRows
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.packet import mac_text
@@ -161,7 +161,7 @@ def test_an_address_of_the_file_is_for_one_run(network):
         assert len(network.aggregator.jobs) == 1
 
 
-class Interrupted(SingleProcess):
+class Interrupted(Communicator):
     """A rank after Ctrl-C, before the next collective call."""
 
     interrupted = True
