@@ -67,11 +67,8 @@ def open_communicator(launcher: str | None) -> Communicator:
         ) from error
     communicator = MpiCommunicator()
     if str(communicator.size) != started:
-        program, remedy = launcher_program(), "use the mpiexec that belongs to the library"
-        if program == "srun":
-            remedy = "choose another --mpi for srun (srun --mpi=list shows them)"
         raise UserError(
-            f"{program} has started {started} processes, but mpi4py's MPI library sees {communicator.size}: they do "
-            f"not belong together; {remedy}"
+            f"{launcher_program()} has started {started} processes, but mpi4py's MPI library sees {communicator.size}: "
+            f"use the mpiexec that belongs to the library, or with srun another --mpi (srun --mpi=list shows them)"
         )
     return communicator

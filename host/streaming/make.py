@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace, Scaling
-from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
@@ -50,7 +49,6 @@ from p4sgd.host.streaming.manifest import (
     hash_files,
     load_manifest,
 )
-from p4sgd.host.training.class_weights import own_weights, weigh
 from p4sgd.host.training.dealing.columns import skipping_problem
 from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
@@ -58,11 +56,11 @@ from p4sgd.host.training.preparation import (
     fit_scaling,
     missing_error,
     prepare_rows,
-    split_labels,
+    split_targets,
     suits_sparse_workers,
     whitening_error,
 )
-from p4sgd.host.training.prepared import Placement, Prepared, Targets
+from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 
@@ -192,18 +190,12 @@ class _Preparation:
             sha256 = hash_files(source.path.parent, [name], self.on_progress, Step.IDENTIFY)[name].sha256
         found = scan(source, lambda: self.on_progress(Step.READ, source.position, source.size))
         facts = SourceFacts(source.path.name, source.size, sha256, found.count)
-        coding, rest, held_out = split_labels(found.samples, options, Start())
-        if own_weights(coding, options.class_weight):
+        targets, rest, held_out = split_targets(found.samples, options, Start())
+        if targets.weigh_row is not None:
             raise UserError(
-                f"{source.name}: classes are balanced for each of {len(coding.rows)} by itself, prepared data have one "
-                f"weight a sample: train from the file, or choose one class with --positive LABEL"
+                f"{source.name}: classes are balanced for each of {len(targets.coding.rows)} by itself, prepared data "
+                f"have one weight a sample: train from the file, or choose one class with --positive LABEL"
             )
-        assert isinstance(coding, LabelCoding)
-        parts = [LabelledSamples.of(found.samples, rest)]
-        if held_out.size:
-            parts.append(LabelledSamples.of(found.samples, held_out, f"held-out samples of {source.name}"))
-        weights, *others = weigh(parts, coding.rows[0], options.class_weight)
-        targets = Targets(coding, coding.labels_of(parts[0]), weights, others[0] if others else None)
         most = widest(found, options.missing)
         config, shards = self._deal(most)
         problem = skipping_problem(shards, None, options)
@@ -235,7 +227,7 @@ class _Preparation:
             write_held_out(self.work, test.feature_blocks(), shape, found.stored - extremes.stored)
         shutil.rmtree(self.work / _ROWS)
         heat = scaling.heat if isinstance(scaling, Scaling) else None
-        labels = parts[1].labels if held_out.size else None
+        labels = found.samples.labels[held_out] if held_out.size else None
         self._finish(prepared, facts, config, heat, labels, sparse=found.sparse)
 
     def _shown(self, step: Step, total: int) -> Any:

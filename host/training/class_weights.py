@@ -82,11 +82,6 @@ def check_class_weight(
         )
 
 
-def own_weights(coding: LabelCoding | TargetCoding, chosen: str | Mapping[str, float] | None) -> bool:
-    """Whether samples weigh something else for each row of a model."""
-    return chosen is not None and len(coding.rows) > 1 and (chosen == BALANCED or isinstance(coding, TargetCoding))
-
-
 def weigh(
     parts: Sequence[Labelled], coding: LabelCoding, chosen: str | Mapping[str, float] | None
 ) -> list[FloatArray | None]:

@@ -16,20 +16,20 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
 from p4sgd.host.data.encoding import EncodingFit
-from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
+from p4sgd.host.data.labels import TargetCoding, fit_coding
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quantile_rows
 from p4sgd.host.data.table import TextColumn
 from p4sgd.host.devices.worker_image import bank_bytes
-from p4sgd.host.distributed.communicator import broadcast
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.packing import count_values, quantized_values
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.precondition import Moments, Whitening
-from p4sgd.host.training.class_weights import check_class_weight, own_weights, weigh
+from p4sgd.host.training.class_weights import BALANCED, check_class_weight, weigh
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
 from p4sgd.host.training.options import TrainingOptions
@@ -94,13 +94,9 @@ def prepare(
     if data.table is not None and any(isinstance(column, TextColumn) for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
     start = start or Start()
-    coding, rest, held_out = split_labels(data, options, start)
-    coding = broadcast(data.communicator, coding)
+    targets, rest, held_out = split_targets(data, options, start, data.communicator)
     validation = data.take(held_out, f"held-out samples of {data.name}") if held_out.size else None
     data = data.reordered(rest) if validation is None else data.take(rest)
-    weights_of = partial(_weights_of, [data] if validation is None else [data, validation], coding, options)
-    own = weights_of if own_weights(coding, options.class_weight) else None
-    targets = Targets(coding, coding.labels_of(data), *weights_of(0), own)
     times = None
     if start.scaling is None:
         # No name keeps the ranges of millions of columns while these are packed.
@@ -122,32 +118,37 @@ def prepare(
     )
 
 
-def _weights_of(
-    parts: Sequence[Dataset], coding: LabelCoding | TargetCoding, options: TrainingOptions, row: int
-) -> tuple[FloatArray | None, FloatArray | None]:
-    columns = [coding.columns(part)[row] for part in parts] if isinstance(coding, TargetCoding) else parts
-    weights, *held_out = broadcast(parts[0].communicator, weigh(columns, coding.rows[row], options.class_weight))
-    return weights, held_out[0] if held_out else None
-
-
 # -- the steps, for samples in memory or not ---------------------------------------------------------------------------
 
 
-def split_labels(
-    data: Labelled, options: TrainingOptions, start: Start
-) -> tuple[LabelCoding | TargetCoding, Order, Order]:
-    """The meaning of the labels, and the indices of training and of held-out samples, both in random order."""
+def split_targets(
+    data: Labelled, options: TrainingOptions, start: Start, ranks: Communicator = SINGLE_PROCESS
+) -> tuple[Targets, Order, Order]:
+    """Labels and weights, and the indices of training and of held-out samples, both in random order."""
     task = get_loss(options.loss).task
     # Before the split, so that messages are about all samples.
     coding = start.coding or fit_coding(task, data, options.positive, guess=start.guess)
     check_class_weight(options.class_weight, data, coding)
-    if options.validation_fraction <= 0:
-        return coding, shuffle(len(data.labels), options.seed), np.empty(0, np.intp)
-    rest, held_out = _split(data, options)
-    if start.coding is None:
-        train = LabelledSamples.of(data, rest)
+    if options.validation_fraction > 0:
+        rest, held_out = _split(data, options)
+        parts = [LabelledSamples.of(data, held_out, f"held-out samples of {data.name}")]
+    else:
+        rest, held_out, parts = shuffle(len(data.labels), options.seed), np.empty(0, np.intp), []
+    train = LabelledSamples.of(data, rest)
+    if start.coding is None and held_out.size:
         coding = fit_coding(task, train, options.positive, whole=coding, guess=start.guess)
-    return coding, rest, held_out
+    coding = broadcast(ranks, coding)
+
+    def weights_of(row: int) -> tuple[FloatArray | None, FloatArray | None]:
+        columns = [train, *parts]
+        if isinstance(coding, TargetCoding):
+            columns = [coding.columns(part)[row] for part in columns]
+        weights, *others = broadcast(ranks, weigh(columns, coding.rows[row], options.class_weight))
+        return weights, others[0] if others else None
+
+    by_row = options.class_weight == BALANCED or isinstance(coding, TargetCoding)
+    own = weights_of if options.class_weight is not None and len(coding.rows) > 1 and by_row else None
+    return Targets(coding, coding.labels_of(train), *weights_of(0), own), rest, held_out
 
 
 def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:

@@ -78,9 +78,9 @@ def test_files_that_are_none(tmp_path, content):
     for read in (KIND.load, KIND.load_text, lambda path: KIND.map(path, bool)):
         with pytest.raises(UserError, match=f"^{path}: (not a thing .*damaged|cannot read)"):
             read(path)
+        with pytest.raises(UserError, match=f"{tmp_path}/no: cannot read the thing: No such file .*: make one"):
+            read(tmp_path / "no")
     assert not KIND.is_of(path)
-    with pytest.raises(UserError, match=f"{tmp_path}/no: cannot read the thing: No such file .*: make one"):
-        KIND.load(tmp_path / "no")
     with pytest.raises(UserError, match="cannot read the thing: Is a directory"):
         KIND.is_of(tmp_path)
 

@@ -54,7 +54,7 @@ def opened_by(size):
         ("mpi", "2", {"mpi4py": None}, r"pip install 'p4sgd\[mpi\]'"),
         ("mpi", "2", {"mpi4py": SimpleNamespace()}, r"no MPI library .*pip install mpich"),  # without a part MPI
         ("mpi", "2", {"mpi4py": Raising("mpi4py")}, rf"\(cannot load MPI library; libfabric\.so\.1: {MISSING}\): in"),
-        ("mpi", "4", opened_by(1), r"has started 4 processes, .* sees 1: .*(use the mpiexec|--mpi for srun)"),
+        ("mpi", "4", opened_by(1), r"has started 4 processes, .* sees 1: use the mpiexec .* srun another --mpi"),
     ],
 )
 def test_opening(monkeypatch, name, launcher, started, modules, says):
