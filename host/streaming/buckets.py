@@ -19,7 +19,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.matrix import Features, join_rows
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.losses.loss import FloatArray
-from p4sgd.host.streaming.manifest import VALIDATION, VALIDATION_SPARSE
+from p4sgd.host.streaming.manifest import Array
 
 _FRAME = struct.Struct("<qq")
 """Header of a group of rows: number of rows and of values. Their destinations follow (<i8), of sparse rows the lengths
@@ -128,15 +128,15 @@ class SortedRows:
 
 def write_held_out(folder: Path, blocks: Iterable[Features], shape: tuple[int, int], stored: int) -> None:
     """Write held-out samples as arrays that can be mapped: blocks of so many samples and stored values in all."""
-    data, indices, ends = VALIDATION_SPARSE
-    shapes = {VALIDATION: shape, data: (stored,), indices: (stored,), ends: (shape[0] + 1,)}
+    data, indices, ends = Array.VALIDATION_SPARSE
+    shapes = {Array.VALIDATION: shape, data: (stored,), indices: (stored,), ends: (shape[0] + 1,)}
     arrays: dict[str, BinaryIO] = {}
     written = 0
     with contextlib.ExitStack() as files:
         for features in blocks:
             parts: dict[str, npt.NDArray[Any]]
             if isinstance(features, np.ndarray):
-                parts = {VALIDATION: features}
+                parts = {Array.VALIDATION: features}
             else:
                 pointers = features.indptr.astype(np.int64)[bool(arrays) :] + written
                 parts = {data: features.data, indices: features.indices.astype(np.int32), ends: pointers}

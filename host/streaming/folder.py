@@ -22,22 +22,7 @@ from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress
-from p4sgd.host.streaming.manifest import (
-    HEAT,
-    LABELS,
-    MANIFEST,
-    SUMS,
-    VALIDATION,
-    VALIDATION_LABELS,
-    VALIDATION_SPARSE,
-    VALIDATION_WEIGHTS,
-    WEIGHTS,
-    WHITENING,
-    Manifest,
-    check_files,
-    load_manifest,
-    open_array,
-)
+from p4sgd.host.streaming.manifest import MANIFEST, Array, Manifest, check_files, load_manifest, open_array
 from p4sgd.host.training.class_weights import spell_class_weight
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.split import Dealt
@@ -76,7 +61,7 @@ class PreparedFolder(PreparedData):
         self.manifest = manifest
         self.communicator = communicator
         self.samples = manifest.samples
-        self.weighted = f"{WEIGHTS}.npy" in manifest.files
+        self.weighted = f"{Array.WEIGHTS}.npy" in manifest.files
         self.space = manifest.space
         self.identity = DataIdentity(self.name, manifest.samples, manifest.space.count, sha256)
         self._path = path
@@ -161,12 +146,12 @@ class PreparedFolder(PreparedData):
         else:  # each rank takes its samples from the image of the worker
             own = [own_samples(image, options.batch // BANKS, ranks) for image in images()]
         scaling, heat = self._scaling, self._heat
-        weights = self._some(WEIGHTS), self._some(VALIDATION_WEIGHTS)
+        weights = self._some(Array.WEIGHTS), self._some(Array.VALIDATION_WEIGHTS)
         return Prepared(
             name=self.name,
             space=self.space,
             validation=self._validation() if manifest.validation_samples else None,
-            targets=Targets(manifest.labels, self._array(LABELS), *weights),
+            targets=Targets(manifest.labels, self._array(Array.LABELS), *weights),
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
             scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
             map=hardware_values(scaling, options),
@@ -174,10 +159,10 @@ class PreparedFolder(PreparedData):
             dealt=dealt,
             mean_square=manifest.mean_square,
             # Mapped anew, because pages of a map that have been read count as this process's.
-            sums=lambda columns: self._array(SUMS)[columns],
+            sums=lambda columns: self._array(Array.SUMS)[columns],
             remarks=manifest.remarks,
             communicator=self.communicator,
-            heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(HEAT)),
+            heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(Array.HEAT)),
         )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
@@ -214,7 +199,7 @@ class PreparedFolder(PreparedData):
     @property
     def _heat(self) -> HeatArray | None:
         """See `p4sgd.host.data.Scaling`. Read anew, because few steps of training need it."""
-        heat = self._some(HEAT)
+        heat = self._some(Array.HEAT)
         return None if heat is None else heat.astype(heat_type(self.samples))
 
     @property
@@ -223,20 +208,20 @@ class PreparedFolder(PreparedData):
         offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
             return Scaling(manifest.scaling, offset, scale, manifest.signed, manifest.reason, heat=self._heat)
-        matrix, exponent, centre = map(self._array, WHITENING)
+        matrix, exponent, centre = map(self._array, Array.WHITENING)
         grid = Scaling(manifest.scaling, offset, scale, signed=True, reason=manifest.reason)
         return Whitening(grid, centre, matrix, exponent, manifest.signed)
 
     def _validation(self) -> Dataset:
         manifest, space = self.manifest, self.space
         if manifest.sparse:
-            parts = tuple(map(self._array, VALIDATION_SPARSE))
+            parts = tuple(map(self._array, Array.VALIDATION_SPARSE))
             features = scipy.sparse.csr_array(parts, shape=(manifest.validation_samples, space.count))
         else:
-            features = self._array(VALIDATION)
+            features = self._array(Array.VALIDATION)
         return Dataset(
             features,
-            self._array(VALIDATION_LABELS),
+            self._array(Array.VALIDATION_LABELS),
             f"held-out samples of {self.name}",
             manifest.labels.names,
             feature_names=space.names,

@@ -33,22 +33,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress, Step
 from p4sgd.host.streaming.buckets import Buckets, SortedRows, write_held_out
-from p4sgd.host.streaming.manifest import (
-    HEAT,
-    LABELS,
-    MANIFEST,
-    SUMS,
-    VALIDATION,
-    VALIDATION_LABELS,
-    VALIDATION_SPARSE,
-    VALIDATION_WEIGHTS,
-    WEIGHTS,
-    WHITENING,
-    Manifest,
-    SourceFacts,
-    hash_files,
-    load_manifest,
-)
+from p4sgd.host.streaming.manifest import MANIFEST, Array, Manifest, SourceFacts, hash_files, load_manifest
 from p4sgd.host.training.dealing.columns import skipping_problem
 from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
@@ -300,15 +285,15 @@ class _Preparation:
         assert prepared.sums is not None
         assert isinstance(targets.coding, LabelCoding)
         arrays: dict[str, npt.NDArray[Any] | None] = {
-            LABELS: targets.labels,
-            SUMS: prepared.sums(slice(None)),
-            HEAT: None if heat is None else heat.astype(np.int64),
-            VALIDATION_LABELS: held_out,
-            WEIGHTS: targets.weights,
-            VALIDATION_WEIGHTS: targets.validation_weights,
+            Array.LABELS: targets.labels,
+            Array.SUMS: prepared.sums(slice(None)),
+            Array.HEAT: None if heat is None else heat.astype(np.int64),
+            Array.VALIDATION_LABELS: held_out,
+            Array.WEIGHTS: targets.weights,
+            Array.VALIDATION_WEIGHTS: targets.validation_weights,
         }
         if isinstance(scaling, Whitening):
-            arrays |= dict(zip(WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
+            arrays |= dict(zip(Array.WHITENING, (scaling.matrix, scaling.exponent, scaling.centre), strict=True))
         names = []
         for name, array in arrays.items():
             if array is not None:
@@ -317,7 +302,7 @@ class _Preparation:
                     np.save(file, array)
         names += [image_file(work, worker).name for worker in range(options.workers)]
         if held_out is not None:
-            names += [f"{name}.npy" for name in (VALIDATION_SPARSE if sparse else (VALIDATION,))]
+            names += [f"{name}.npy" for name in (Array.VALIDATION_SPARSE if sparse else (Array.VALIDATION,))]
         Manifest(
             source=facts,
             options={name: getattr(options, name) for name in options_with(Fact.PREPARED)},

@@ -32,15 +32,18 @@ _KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", 
 
 _BLOCK_BYTES = 1 << 22
 
-# Names of arrays, which are files NAME.npy. Those of features are int64 (features,).
-LABELS = "labels"  # float64 (samples,), in the order of the images, as `LabelCoding.labels_of` gives them
-WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"  # of `Targets`, if samples do not all weigh the same
-HEAT = "heat"  # of sparse data: `p4sgd.host.data.Scaling.heat`
-SUMS = "sums"  # `p4sgd.host.training.hardware_features.feature_sums` of the training samples
-WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")  # of `Whitening`: int32 (features, 64), …
-# Held-out samples: labels as in the data, and features, unchanged; sparse ones are the parts of a CSR matrix.
-VALIDATION_LABELS, VALIDATION = "validation_labels", "validation"
-VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
+
+class Array:
+    """Names of arrays, which are files NAME.npy. Those of features are int64 (features,)."""
+
+    LABELS = "labels"  # float64 (samples,), in the order of the images, as `LabelCoding.labels_of` gives them
+    WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"  # of `Targets`, if samples do not all weigh the same
+    HEAT = "heat"  # of sparse data: `p4sgd.host.data.Scaling.heat`
+    SUMS = "sums"  # `p4sgd.host.training.hardware_features.feature_sums` of the training samples
+    WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")  # of `Whitening`: int32 (features, 64) …
+    # Held-out samples: labels as in the data, and features, unchanged; sparse ones are the parts of a CSR matrix.
+    VALIDATION_LABELS, VALIDATION = "validation_labels", "validation"
+    VALIDATION_SPARSE = ("validation_data", "validation_indices", "validation_indptr")
 
 
 @dataclass(frozen=True)
