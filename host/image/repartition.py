@@ -50,7 +50,7 @@ def repartition_images(
     its own workers: ``images`` themselves if they are for these. Memory beyond the new images is a block of samples.
     """
     own = slice(communicator.rank, None, communicator.size)
-    if len(images) == len(shards) and all(map(same_lines, (image.shard for image in images), shards)):
+    if suits(images, shards):
         return list(images[own])
     known = images[0]
     offset, scale = join_scaling(images)
@@ -80,13 +80,14 @@ def repartition_images(
     return store_images(new, blocks, directory, name=name, remedy=remedy, communicator=communicator)
 
 
-def same_lines(ours: Shard, theirs: Shard) -> bool:
-    """Whether two workers have the same lines in the same memories."""
-    here, there = ours.config, theirs.config
-    return np.array_equal(ours.units, theirs.units) and (
-        (here.engines, here.ports, here.lanes, here.sparse, ours.directory)
-        == (there.engines, there.ports, there.lanes, there.sparse, theirs.directory)
-    )
+def suits(images: Sequence[Image], shards: Sequence[Shard]) -> bool:
+    """Whether images are for these workers, which have the same lines in the same memories."""
+
+    def form(shard: Shard) -> tuple[object, ...]:
+        config = shard.config
+        return config.engines, config.ports, config.lanes, config.sparse, shard.directory, shard.units.tobytes()
+
+    return [form(image.shard) for image in images] == [form(shard) for shard in shards]
 
 
 def first_values(images: Sequence[Image], samples: int) -> Values:

@@ -17,7 +17,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.file import image_file, open_image
 from p4sgd.host.image.image import Image, Shard, join_scaling
-from p4sgd.host.image.repartition import first_values, own_samples, repartition_images, same_lines
+from p4sgd.host.image.repartition import first_values, own_samples, repartition_images, suits
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
@@ -74,18 +74,12 @@ class PreparedFolder(PreparedData):
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(file, verify=False) for file in self._files]
 
-    def _suits(self, shards: Sequence[Shard]) -> bool:
-        """Whether the images are for these workers. If not, every process makes those of its workers of all images."""
-        return len(self._images) == len(shards) and all(
-            same_lines(image.shard, shard) for image, shard in zip(self._images, shards, strict=True)
-        )
-
     def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
         """Compare every file that this process needs for these workers, ``None`` for all, with its checksum;
         `UserError` if one is damaged."""
         others: set[str] = set()
         try:
-            if shards is not None and self._suits(shards):
+            if shards is not None and suits(self._images, shards):
                 rank, size = self.communicator.rank, self.communicator.size
                 others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
         except UserError:  # damaged: the checksums say where
@@ -129,7 +123,7 @@ class PreparedFolder(PreparedData):
 
     def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
         """Refuse a folder for new images if none are needed for these workers."""
-        if directory is not None and self._suits(shards):
+        if directory is not None and suits(self._images, shards):
             raise UserError(
                 f"{self.name}: was prepared for these workers and has its images already: leave --images out"
             )

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.mpi import MPIEXEC, needs_mpi
-from support.ranks import run_ranks
 
 from p4sgd.host.distributed import SINGLE_PROCESS, open_communicator
 
@@ -77,14 +76,8 @@ def check_interruptible(ranks):
 
 def test_one_process():
     ours = values(0, 1)
-    assert SINGLE_PROCESS.start_sum(ours).wait() is ours
-    assert SINGLE_PROCESS.start_sum(ours, owner=0).wait() is ours
-    assert SINGLE_PROCESS.start_sum(ours, interruptible=True).wait() is ours
+    assert SINGLE_PROCESS.start_sum(ours, owner=0, interruptible=True).wait() is ours
     assert SINGLE_PROCESS.start_broadcast(ours / 3, 0).wait().tolist() == (ours / 3).tolist()
-
-
-def test_threads():
-    run_ranks(3, check_broadcasts)
 
 
 @needs_mpi

@@ -114,6 +114,15 @@ def test_training_measures_by_all_weights_and_other_samples_by_their_own():
     assert result.metrics["test_loss"] == pytest.approx(score(result.model, test)["loss"])
 
 
+def test_scores_of_classes_are_scikit_learn_s():
+    data = dataset()
+    model = run(data).model
+    z, found = model.decision_function(data), score(model, data)
+    for name, function in (("auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
+        assert found[name] == pytest.approx(function(data.labels, z, sample_weight=data.sample_weights)), name
+        assert found[name] != pytest.approx(function(data.labels, z)), name
+
+
 @pytest.mark.parametrize(
     ("chosen", "weights", "message"),
     [
