@@ -18,13 +18,12 @@ from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_rate, smallest_rate
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, CONFIGURATIONS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import (
     MAX_WORKERS,
     TABLE_SEGMENTS,
-    UNITS,
     FeatureFormat,
     RunSettings,
     check_capacity,
@@ -50,7 +49,6 @@ def partition(
     stale: bool = False,
     shares: Sequence[float] | None = None,
     speeds: Sequence[float] | None = None,
-    names: Sequence[object] | None = None,
 ) -> list[Shard]:
     """Deal units to workers, consecutive ones to each, by shares or so that all finish at about the same time.
 
@@ -65,32 +63,24 @@ def partition(
     workers, total = len(configs), features + bias
     if not 1 <= workers <= MAX_WORKERS:
         raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
-
-    def rooms_of(unit: int, precision: int, *, stale: bool) -> list[int]:
-        """Most units of each worker; none if these are not all units, or if a worker would have none."""
-        rooms = [units_held(config, unit, precision, stale=stale) for config in configs]
-        return rooms if min(rooms) > 0 and workers <= -(-total // unit) <= sum(rooms) else []
-
-    # If the units do not fit because of the run, the caller's check of capacity says what limits them.
-    rooms = rooms_of(unit, precision, stale=stale) or rooms_of(unit, 1, stale=False)
     count = -(-total // unit)
-    if not rooms:
+    # If the units do not fit because of the run, the caller's check of capacity says what limits them.
+    for planes, delayed in ((precision, stale), (1, False)):
+        rooms = [units_held(config, unit, planes, stale=delayed) for config in configs]
+        fits = min(rooms) > 0 and workers <= count <= sum(rooms)
+        if fits:
+            break
+    if not fits:
         text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} unit{'s' * (count > 1)} of {unit}"
-        others = [each for each in UNITS if rooms_of(each, precision, stale=stale)]
-        other = f" or {option('unit', min(others, key=lambda each: abs(each - unit)))}" if others else ""
         if count < workers:
-            few = f"at most {count} worker{'s' * (count > 1)}"
-            raise UserError(f"{text}, too few for {workers} workers: use {few}{other}")
-        held = [units_held(config, unit) for config in configs]
-        each = f"{held[0]:,} each"
-        if len(set(held)) > 1:
-            names = names or [f"worker {worker}" for worker in range(workers)]
-            each = ", ".join(f"{name}: {room:,}" for name, room in zip(names, held, strict=True))
-        needed = -(-count // min(held)) if min(held) else MAX_WORKERS + 1
-        more = f"at least {needed} workers" if needed <= MAX_WORKERS else "fewer features"
-        larger = [name for name, make in CONFIGURATIONS.items() if units_held(make(), unit) >= -(-count // workers)]
-        or_larger = f", or another configuration ({', '.join(larger)})" if larger else ""
-        raise UserError(f"{text}, more than the workers hold ({each}): use {more}{other}{or_larger}")
+            raise UserError(
+                f"{text}, too few for {workers} workers: use at most {count}, or a smaller {option('unit')}"
+            )
+        each = f"{rooms[0]:,} each" if len(set(rooms)) == 1 else ", ".join(f"{room:,}" for room in rooms)
+        needed = -(-count // min(rooms)) if min(rooms) else MAX_WORKERS + 1
+        more = f"use at least {needed} workers" if needed <= MAX_WORKERS else "use fewer features"
+        other = f"another {option('unit')} or {option('config')}, such as sparse for sparse data"
+        raise UserError(f"{text}, more than the workers hold ({each}): {more}, or {other}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
@@ -158,7 +148,6 @@ def deal_units(
         stale=bool(options.staleness),
         shares=shares,
         speeds=speeds,
-        names=names,
     )
     skip_zeros = f", or for sparse data {option('skip_zeros', 'always')}"
     for shard, name in zip(shards, names, strict=True):
