@@ -178,7 +178,7 @@ def test_remarks_of_rows_are_told_together():
     X, y = load_iris(return_X_y=True)
     result = run(Dataset(X, y, "iris"), on={"remark": told.append}, epochs=6, batch=160, split="16")
     assert told == list(dict.fromkeys(result.remarks))
-    assert "a batch of 160 is larger" in told[0]
+    assert "a batch of 152 holds all samples" in told[0]
     assert "--split 16 changes nothing: all workers are dense" in told
     own = {f"class {name}: {text}" for name, row in zip(result.names, result.rows, strict=True) for text in row.remarks}
     of_rows = [text for text in told if text.startswith("class ")]
