@@ -20,17 +20,12 @@ P4_NAME = "p4sgd_tna"
 
 _ALL_PIPES = 0xFFFF
 
-_FROM_HARDWARE = {"from_hw": True}
-"""Flags for reading what packets change."""
-
-_FROM_SOFTWARE = {"from_hw": False}
-"""Flags for reading what controllers write. The chip may not store parameters that an action does not use, as of
-``retire``."""
+_FROM_HARDWARE, _FROM_SOFTWARE = {"from_hw": True}, {"from_hw": False}
+"""Flags for reading what packets change, and what controllers write: the chip may not store parameters that an action
+does not use, as of ``retire``."""
 
 _PIPE = 0
 """Pipe whose registers hold the slots: that of device ports 0 to 31, the only ports of jobs."""
-
-_GENERATION_MASK = (1 << GENERATION_BITS) - 1
 
 _AT_ONCE = 256
 """Entries read by one request."""
@@ -49,12 +44,8 @@ def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":
 class BfRuntimeController(TableController):
     """Controller of a switch that runs ``p4sgd_tna.p4``, chip ``device_id`` of the gRPC server at ``address``.
 
-    Raises
-    ------
-    UserError
-        If the client of the SDE is not installed.
-    P4sgdError
-        If the switch cannot be reached or does not run the program. Every call raises it if the switch refuses.
+    Raises UserError if the client of the SDE is not installed. Every call raises P4sgdError if the switch cannot be
+    reached, does not run the program, or refuses.
     """
 
     def __init__(self, address: str, *, device_id: int = 0) -> None:
@@ -120,13 +111,8 @@ class BfRuntimeController(TableController):
     def write_group(self, group: int, ports: frozenset[int], *, is_new: bool) -> None:
         nodes = self._info.table_get("$pre.node")
         tuple_of = self._client.DataTuple
-        node = nodes.make_data(
-            [
-                tuple_of("$MULTICAST_RID", NODE_RID),
-                tuple_of("$MULTICAST_LAG_ID", int_arr_val=[]),
-                tuple_of("$DEV_PORT", int_arr_val=sorted(ports)),
-            ]
-        )
+        fields = tuple_of("$MULTICAST_RID", NODE_RID), tuple_of("$MULTICAST_LAG_ID", int_arr_val=[])
+        node = nodes.make_data([*fields, tuple_of("$DEV_PORT", int_arr_val=sorted(ports))])
         # An interrupted call may have left a node without its group.
         has_node = any(key["$MULTICAST_NODE_ID"]["value"] == group for key, _ in self._get(nodes))
         with self._translated_errors():
@@ -134,14 +120,13 @@ class BfRuntimeController(TableController):
             write(self._target, [self._key(nodes, {"$MULTICAST_NODE_ID": group})], [node], p4_name=P4_NAME)
             if is_new:
                 groups = self._info.table_get("$pre.mgid")
-                data = groups.make_data(
-                    [
-                        tuple_of("$MULTICAST_NODE_ID", int_arr_val=[group]),
-                        tuple_of("$MULTICAST_NODE_L1_XID_VALID", bool_arr_val=[False]),
-                        tuple_of("$MULTICAST_NODE_L1_XID", int_arr_val=[0]),
-                    ]
+                of_group = (
+                    tuple_of("$MULTICAST_NODE_ID", int_arr_val=[group]),
+                    tuple_of("$MULTICAST_NODE_L1_XID_VALID", bool_arr_val=[False]),
+                    tuple_of("$MULTICAST_NODE_L1_XID", int_arr_val=[0]),
                 )
-                groups.entry_add(self._target, [self._key(groups, {"$MGID": group})], [data], p4_name=P4_NAME)
+                key = self._key(groups, {"$MGID": group})
+                groups.entry_add(self._target, [key], [groups.make_data([*of_group])], p4_name=P4_NAME)
 
     def set_flood_group(self, ports: frozenset[int]) -> None:
         super().set_flood_group(ports)
@@ -158,10 +143,7 @@ class BfRuntimeController(TableController):
     # Counters and slots
 
     def counters(self) -> dict[str, int]:
-        """Counters by their names in :func:`p4sgd.hw.spec.aggregator.counters`.
-
-        There are none of single jobs, and none of frames that are too short or too long.
-        """
+        """Counters, none of single jobs, and none of frames that are too short or too long."""
         found = {
             key["$COUNTER_INDEX"]["value"]: data["$COUNTER_SPEC_PKTS"]
             for key, data in self._get(self._table("outcomes"), flags=_FROM_HARDWARE)
@@ -179,7 +161,7 @@ class BfRuntimeController(TableController):
         bitmaps = [self._registers(f"{name}_shards", "f1", base, slots) for name in ("aggregated", "acknowledged")]
         found = []
         for tag, aggregated, acknowledged in zip(tags, *bitmaps, strict=True):
-            if tag & _GENERATION_MASK == job["generation"]:
+            if tag % (1 << GENERATION_BITS) == job["generation"]:
                 found.append(SlotView(tag >> GENERATION_BITS, aggregated, acknowledged))
             else:
                 found.append(SlotView(job["before"], 0, 0))

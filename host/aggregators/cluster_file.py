@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,9 +27,6 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 _T = TypeVar("_T")
 
 Kind = Literal["socket", "bmv2", "tofino", "fpga"]
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The kinds of aggregators."""
 
 _PORTS = {"bmv2": 511, "tofino": 288}
 """Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. A Tofino keeps
@@ -87,20 +84,10 @@ class SwitchPort(Struct, frozen=True, forbid_unknown_fields=True):
 class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach the aggregator.
 
-    Parameters
-    ----------
-    kind
-        One of `KINDS`.
-    control
-        ``unix:PATH`` or ``tcp:HOST:PORT`` of a socket aggregator, ``HOST:PORT`` of gRPC, ``xrt:BDF`` of an FPGA.
-    mac, udp
-        The aggregator's own address: by Ethernet, or in UDP.
-    device_id, tls, program
-        Of bmv2 and tofino: number of the device, files for TLS, and the folder that ``p4sgd switch build`` made.
-    ports
-        Of bmv2 and tofino: ports for other traffic, besides those of the workers.
-    xclbin
-        Of an FPGA: its bitstream.
+    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a program, ``HOST:PORT`` of a switch's gRPC server, or
+    ``xrt:BDF`` of an FPGA, whose bitstream is ``xclbin``. ``mac`` or ``udp`` is its own address, by Ethernet or in UDP.
+    Switches have a number ``device_id``, files for ``tls``, ``program``, the folder that ``p4sgd switch build`` made,
+    and ``ports`` for other traffic besides those of the workers.
     """
 
     kind: Kind
@@ -117,11 +104,9 @@ class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
         for key in sorted(set().union(*_KEYS.values()) - _KEYS[self.kind]):
             if getattr(self, key):
                 raise ValueError(f"`{key}` is not for the kind {self.kind}")
-        if self.kind == "fpga":
-            _check_board(self.control, self.xclbin)
-        elif self.kind == "socket":
+        if self.kind == "socket":
             _valid(ControlAddress.parse, self.control)
-        else:
+        elif self.board is None:
             _valid(ControlAddress.parse_tcp, self.control, "the switch's gRPC server")
         _check_one_address(self.mac, self.udp)
         known, behind = set[int](), dict[int, int]()
@@ -143,22 +128,15 @@ class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def board(self) -> BoardAddress | None:
         """The board of an FPGA, with its bitstream."""
-        return _board(self.control, self.xclbin)
+        return _board(self.control, self.xclbin) if self.kind == "fpga" else None
 
 
 class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How long workers wait for answers, and the settings of boards' links.
 
-    Parameters
-    ----------
-    resend_us
-        Microseconds after which an unanswered packet is first sent again.
-    resends
-        Resends before the worker gives up; 0 never gives up.
-    doublings
-        How often the time between resends doubles.
-    rs_fec
-        Whether boards' links use forward error correction (IEEE 802.3 clause 91). Both ends of a link must agree.
+    An unanswered packet is sent again after ``resend_us`` microseconds, and ``resends`` times in all, 0 for ever; the
+    time between doubles ``doublings`` times. ``rs_fec`` is forward error correction (IEEE 802.3 clause 91) of boards'
+    links, on which both ends must agree.
     """
 
     resend_us: Annotated[int, Meta(ge=1, le=4_000_000)] = 2000
@@ -168,28 +146,12 @@ class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach a worker.
+    """How to reach a worker, which is behind a ``port`` of the aggregator.
 
-    Parameters
-    ----------
-    port
-        Port of the aggregator that the worker is behind.
-    control
-        ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine; empty if there
-        is an interface.
-    interface
-        Link of a rank that is a worker itself, in data-parallel training.
-    mac, udp
-        The worker's own address, if the file gives one: by Ethernet, or in UDP.
-    host
-        Name of the machine that ``control`` refers to, when ranks on several machines train together. It only tells
-        equal values of ``control`` apart.
-    share
-        Share of the features that the worker should get, in proportion to the others'.
-    late
-        Whether training may begin without the worker process and take it in when it has been started.
-    xclbin
-        Of a board: its bitstream.
+    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, or ``xrt:BDF`` of a board of this machine,
+    whose bitstream is ``xclbin``. A rank that is a worker itself has the link ``interface`` instead. ``mac`` or ``udp``
+    is its own address. ``host`` tells equal values of ``control`` apart when ranks on several machines train together.
+    ``share`` is its part of the features in proportion to the others'. Training may begin without a ``late`` worker.
     """
 
     port: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
@@ -208,16 +170,14 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
         if self.interface.startswith(UDP):
             _valid(parse_udp_address, self._udp_of_interface)
         _check_one_address(self.mac, self.udp)
-        is_board = self.control.startswith(PREFIX)
-        if is_board:
-            _check_board(self.control, self.xclbin)
+        if self.board is not None:
             if self.udp is not None:
                 raise ValueError("`udp` is for worker processes: boards need Ethernet")
         elif self.xclbin is not None:
             raise ValueError("`xclbin` is for boards")
         elif self.control:
             _valid(ControlAddress.parse, self.control)
-        if self.late and (is_board or self.interface):
+        if self.late and (self.board or self.interface):
             raise ValueError("only worker processes can be `late`, no boards and no ranks")
 
     @property
@@ -227,7 +187,7 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def board(self) -> BoardAddress | None:
         """The board and its bitstream, if it is one."""
-        return _board(self.control, self.xclbin)
+        return _board(self.control, self.xclbin) if self.control.startswith(PREFIX) else None
 
     @property
     def place(self) -> str:
@@ -245,12 +205,11 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
         return self.default_mac() if self.address is None else self.address
 
     def default_mac(self, program: int = 0) -> int:
-        """A MAC address made of 40 bits of the SHA-256 of machine and ``control`` or interface.
+        """A MAC address of 40 bits of the SHA-256 of machine, ``control`` or interface, and number of the program among
+        those whose ranks share the interface.
 
-        The machine is this one if the file names none, and the path of a socket is the absolute one. So the address is
-        locally administered, the same in every program on this machine that uses the worker, and differs between
-        workers: several programs may have workers behind one port of an aggregator. ``program`` is the number of the
-        program among those whose ranks share the interface.
+        The machine is this one if the file names none, and the path of a socket is the absolute one: every program on
+        this machine that uses the worker finds the same address, and no other worker has it.
         """
         kind, _, path = self.place.partition(":")
         place = f"unix:{os.path.realpath(path)}" if kind == "unix" else self.place
@@ -291,13 +250,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Read a cluster file. Paths in it are relative to its folder.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read or contains a mistake. The message names file and key.
-    """
+    """Read a cluster file, whose paths are relative to its folder; raises UserError with file and key of a mistake."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -320,7 +273,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _decode(folder: Path, kind: type, text: Any) -> Any:
-    """Convert a text of the file."""
+    """Convert a text of the file; a control address to its normal form with an absolute path."""
     if not isinstance(text, str):
         raise ValueError(f"Expected `str`, got `{text!r}`")
     if kind is Mac:
@@ -329,7 +282,15 @@ def _decode(folder: Path, kind: type, text: Any) -> Any:
         return UdpAddress(_valid(parse_udp_address, text))
     if kind is Token:
         return Token(_valid(read_token, folder / text))
-    return _control(text, folder) if kind is Control else folder / text
+    if kind is not Control:
+        return folder / text
+    if text.startswith(PREFIX):
+        device, unit = _valid(parse_device, text)
+        return Control(BoardAddress(device, folder, unit))
+    if text.startswith("unix:"):
+        _valid(ControlAddress.parse, text)
+        return Control(f"unix:{folder / text.removeprefix('unix:')}")
+    return Control(text)
 
 
 def _valid(read: Callable[..., _T], *text: Any) -> _T:
@@ -349,30 +310,13 @@ def _mac(text: str) -> Mac:
     return Mac(number)
 
 
-def _control(text: str, folder: Path) -> Control:
-    """A control address in its normal form, with an absolute path; a switch's HOST:PORT as it is."""
-    if text.startswith(PREFIX):
-        device, unit = _valid(parse_device, text)
-        return Control(BoardAddress(device, folder, unit))
-    if text.startswith("unix:"):
-        _valid(ControlAddress.parse, text)
-        return Control(f"unix:{folder / text.removeprefix('unix:')}")
-    return Control(text)
-
-
-def _check_board(control: str, xclbin: Path | None) -> None:
-    _valid(parse_device, control)
-    if xclbin is None:
-        raise ValueError("`xclbin` is missing: the bitstream for the board")
-
-
 def _check_one_address(mac: int | None, udp: int | None) -> None:
     if mac is not None and udp is not None:
         raise ValueError("`mac` is for Ethernet: leave it or `udp` out")
 
 
-def _board(control: str, xclbin: Path | None) -> BoardAddress | None:
+def _board(control: str, xclbin: Path | None) -> BoardAddress:
+    device, unit = _valid(parse_device, control)
     if xclbin is None:
-        return None
-    device, unit = parse_device(control)
+        raise ValueError("`xclbin` is missing: the bitstream for the board")
     return BoardAddress(device, xclbin, unit)

@@ -1,4 +1,4 @@
-"""Controllers of aggregators: their common interface, and the progress of jobs.
+"""Controllers of aggregators: their common interface, and the slots that are under way.
 
 An aggregator serves each job in a *place* with slots of its own. A place is an index of the aggregator, from 0 (the
 field ``place`` of its registers and P4 tables); a job's number is chosen by the host of its workers.
@@ -15,13 +15,15 @@ from p4sgd.hw.spec.job import Job
 
 @dataclass(frozen=True)
 class SlotView:
-    """State of a slot in an aggregator, with bitmaps of shards."""
+    """State of a slot in an aggregator.
+
+    ``aggregated`` and ``acknowledged`` are bitmaps of the shards whose partials have been added, none in a fresh slot,
+    and that have acknowledged the sums.
+    """
 
     round: int
     aggregated: int
-    """Shards whose partials have been added; 0 if the slot is fresh."""
     acknowledged: int
-    """Shards that have acknowledged the sums."""
 
 
 class Controller(Protocol):
@@ -40,13 +42,10 @@ class Controller(Protocol):
     @property
     def most(self) -> int:
         """Most micro-batches in a packet of version 2; 0 if only version 1 is spoken: jobs must not have a key then."""
-        ...
+        return 0
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own MAC address.
-
-        Another address than the current one is refused while jobs are served, as their workers would not be heard.
-        """
+        """Set the aggregator's own address, which is refused while jobs are served under another one."""
         ...
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
@@ -75,11 +74,10 @@ class Controller(Protocol):
 
     def check_process(self) -> None:
         """Check that the process of the aggregator, if it is one, has not ended. It may be called often."""
-        ...
+        return
 
     def close(self) -> None:
         """Close the connection. The aggregator keeps serving its jobs."""
-        ...
 
 
 def why_not_readdress(known: int, wanted: int, *, udp: bool) -> str:
@@ -102,64 +100,37 @@ def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]]) -> st
 
 
 @dataclass(frozen=True)
-class WaitingSlot:
-    """A slot that is under way: it has some partials of its round, and not yet all acknowledgements."""
+class WaitingSlot(SlotView):
+    """A slot that is under way, and the shards whose partials are missing, or if none are, whose acknowledgements."""
 
     slot: int
-    round: int
-    aggregated: int
-    acknowledged: int
     partials: tuple[int, ...]
-    """Shards whose partials are missing."""
     acknowledgements: tuple[int, ...]
-    """Shards whose acknowledgements are missing, if no partials are."""
 
 
-@dataclass(frozen=True)
-class JobProgress:
-    """A job being served, with its slots that are under way."""
-
-    place: int
-    job: Job
-    under_way: tuple[WaitingSlot, ...]
-    stuck: tuple[WaitingSlot, ...]
-    """Slots that have not changed since the previous reading."""
+def read_active_slots(controller: Controller) -> dict[tuple[int, Job], list[WaitingSlot]]:
+    """The slots that are under way, by place and job. A job that ends while its slots are being read is left out."""
+    found: dict[tuple[int, Job], list[WaitingSlot]] = {}
+    for place, job in controller.served().items():
+        try:
+            views = controller.read_slots(place, range(controller.slots))
+        except P4sgdError:
+            if controller.served().get(place) == job:
+                raise
+            continue
+        if controller.served().get(place) != job:  # the slots may be those of another job
+            continue
+        found[place, job] = waiting = []
+        for slot, view in enumerate(views):
+            if view.aggregated and view.acknowledged != job.everyone:
+                partials = shards_of(job.everyone & ~view.aggregated)
+                acknowledgements = () if partials else shards_of(job.everyone & ~view.acknowledged)
+                waiting.append(
+                    WaitingSlot(**vars(view), slot=slot, partials=partials, acknowledgements=acknowledgements)
+                )
+    return found
 
 
 def shards_of(bitmap: int) -> tuple[int, ...]:
     """The shards whose bits are set in a bitmap."""
     return tuple(shard for shard in range(bitmap.bit_length()) if bitmap >> shard & 1)
-
-
-def read_active_slots(controller: Controller) -> dict[tuple[int, Job], tuple[WaitingSlot, ...]]:
-    """The slots that are under way, by place and job. A job that ends while its slots are being read is left out."""
-    found = {}
-    for place, job in controller.served().items():
-        try:
-            seen = _under_way(controller, place, job)
-        except P4sgdError:
-            if controller.served().get(place) == job:
-                raise
-            continue
-        if controller.served().get(place) == job:  # else the slots may be those of another job
-            found[place, job] = seen
-    return found
-
-
-def _under_way(controller: Controller, place: int, job: Job) -> tuple[WaitingSlot, ...]:
-    found = []
-    for slot, view in enumerate(controller.read_slots(place, range(controller.slots))):
-        if view.aggregated and view.acknowledged != job.everyone:
-            partials = shards_of(job.everyone & ~view.aggregated)
-            acknowledgements = () if partials else shards_of(job.everyone & ~view.acknowledged)
-            found.append(WaitingSlot(slot, **vars(view), partials=partials, acknowledgements=acknowledgements))
-    return tuple(found)
-
-
-def read_progress(before: dict[tuple[int, Job], tuple[WaitingSlot, ...]], controller: Controller) -> list[JobProgress]:
-    """Read the slots of all jobs again, and find those unchanged since ``before``, by `read_active_slots`."""
-    found = []
-    for (place, job), under_way in read_active_slots(controller).items():
-        seen = set(before.get((place, job), ()))
-        found.append(JobProgress(place, job, under_way, tuple(slot for slot in under_way if slot in seen)))
-    return found

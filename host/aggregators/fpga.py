@@ -1,7 +1,7 @@
 """Controllers of an aggregator on an FPGA, by its registers: in a simulation, or on a board of this machine."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from p4sgd.host.aggregators.controller import SlotView, why_not_begin, why_not_readdress
 from p4sgd.host.errors import P4sgdError
@@ -13,12 +13,8 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
 
-_CLEARING_READS = 16
-"""Reads per slot to wait until all slots are fresh. One slot is cleared in each cycle without an incoming frame, and a
-read takes several cycles."""
-
-_SHOW_READS = 10_000
-"""Reads to wait until a slot is shown, which takes one cycle without an incoming frame."""
+_CLEARING_READS, _SHOW_READS = 16, 10_000
+"""Reads to wait until a slot is cleared, and until one is shown: each takes one cycle without an incoming frame."""
 
 _FLOODED = (
     "It does such work only while no frame comes in: its counters FRAMES and DROPPED_… show whether it is being flooded"
@@ -47,19 +43,14 @@ class FpgaAggregator:
         size = self._client.read(registers.GEOMETRY)
         if size["udp"]:
             raise P4sgdError("the aggregator was generated for packets in UDP: generate it again, without --udp")
-        self.config = AggregatorConfig(
-            slots=self._client.read(registers.SLOTS)["value"],
-            jobs=size["jobs"],
-            ports=size["ports"],
-        )
-
+        slots = self._client.read(registers.SLOTS)["value"]
+        self.config = AggregatorConfig(slots, size["jobs"], size["ports"])
         self.slots, self.jobs = self.config.slots, self.config.jobs
 
     most = 0
     """Hardware speaks version 1 of the packet only."""
 
     def set_mac(self, mac: int) -> None:
-        """Set the aggregator's own MAC address; refused while jobs are served."""
         known = self._client.read_pair(registers.MAC)
         if mac == known:
             return
@@ -68,11 +59,18 @@ class FpgaAggregator:
         self._client.write_pair(registers.MAC, mac)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """Serve a job in a free place from this round on, with all slots fresh.
+        """As `Controller.begin`. Two programs could not be told apart, but a board admits one only.
 
-        The registers cannot tell apart two programs that write at the same time; a board admits one program only.
+        A job that the hardware would accept but serve wrongly is refused.
         """
-        self._check(place, job)
+        served = [(each, self._client.read(registers.job_registers(each)[0])["number"]) for each in self._running()]
+        if (problem := why_not_begin(place, job, served)) is not None:
+            raise P4sgdError(problem)
+        last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
+        if last >= self.config.ports:
+            raise P4sgdError(
+                f"job {job.number} cannot begin: it needs port {last} of the aggregator, which has {self.config.ports}"
+            )
         settings, group_low, group_high, ports = registers.job_registers(place)
         self.end(place)  # an earlier program may have been interrupted here
         for shard, member in enumerate(job.members):
@@ -101,25 +99,23 @@ class FpgaAggregator:
         return self._client.read_counters(registers.counters(self.config))
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        return [self._read_slot(place, slot) for slot in slots]
+        found = []
+        for slot in slots:
+            self._client.write(registers.LOOK, place=place, slot=slot)
+            if not self._wait_for(registers.SLOT_ROUND, "ready", 1, _SHOW_READS):
+                raise P4sgdError(
+                    f"the aggregator does not show slot {slot} of place {place}. {_FLOODED}; otherwise reset it"
+                )
+            bitmaps = (registers.SLOT_AGGREGATED, registers.SLOT_ACKNOWLEDGED)
+            round_ = self._client.read(registers.SLOT_ROUND)["round"]
+            found.append(SlotView(round_, *(self._client.read(each)["value"] for each in bitmaps)))
+        return found
 
     def check_process(self) -> None:
         """Do nothing: a board has none."""
 
     def close(self) -> None:
         """Do nothing: the caller owns the access to the registers."""
-
-    def _read_slot(self, place: int, slot: int) -> SlotView:
-        self._client.write(registers.LOOK, place=place, slot=slot)
-        if not self._wait_for(registers.SLOT_ROUND, "ready", 1, _SHOW_READS):
-            raise P4sgdError(
-                f"the aggregator does not show slot {slot} of place {place}. {_FLOODED}; otherwise reset it"
-            )
-        return SlotView(
-            self._client.read(registers.SLOT_ROUND)["round"],
-            self._client.read(registers.SLOT_AGGREGATED)["value"],
-            self._client.read(registers.SLOT_ACKNOWLEDGED)["value"],
-        )
 
     def _running(self) -> list[int]:
         """Places of the jobs being served, whichever program has begun them."""
@@ -129,27 +125,16 @@ class FpgaAggregator:
     def _job(self, place: int) -> Job:
         settings, group_low, group_high, ports = registers.job_registers(place)
         known = self._client.read(settings)
-        members = tuple(self._member(place, shard) for shard in range(known["workers"]))
+        members = []
+        for shard in range(known["workers"]):
+            self._client.write(registers.LOOK_MEMBER, place=place, shard=shard)
+            port = self._client.read(registers.SHOWN_PORT)["value"]
+            members.append(Member(self._client.read_pair(registers.SHOWN_MAC), port))
         group_mac = self._client.read_pair((group_low, group_high))
         try:
-            return Job(known["number"], members, group_mac, self._client.read(ports)["value"])
+            return Job(known["number"], tuple(members), group_mac, self._client.read(ports)["value"])
         except ValueError as error:
             raise P4sgdError(f"place {place} serves no valid job: {error}; end it, or reset the aggregator") from None
-
-    def _member(self, place: int, shard: int) -> Member:
-        self._client.write(registers.LOOK_MEMBER, place=place, shard=shard)
-        return Member(self._client.read_pair(registers.SHOWN_MAC), self._client.read(registers.SHOWN_PORT)["value"])
-
-    def _check(self, place: int, job: Job) -> None:
-        """Refuse a job that the hardware would accept but serve wrongly."""
-        served = [(each, self._client.read(registers.job_registers(each)[0])["number"]) for each in self._running()]
-        if (problem := why_not_begin(place, job, served)) is not None:
-            raise P4sgdError(problem)
-        last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
-        if last >= self.config.ports:
-            raise P4sgdError(
-                f"job {job.number} cannot begin: it needs port {last} of the aggregator, which has {self.config.ports}"
-            )
 
     def _wait_for(self, register: Register, field: str, wanted: int, reads: int) -> bool:
         """Whether a field takes a value within a number of reads."""
@@ -161,17 +146,10 @@ KERNEL = "p4sgd_aggregator"
 
 
 class BoardAggregator(FpgaAggregator):
-    """Controller of an aggregator on a board of this machine. Its port i is the board's cage i.
+    """Controller of an aggregator on a board of this machine, whose port i is the board's cage i.
 
-    ``rs_fec`` is whether the links have forward error correction, ``ports`` are those with a cable.
-
-    Raises
-    ------
-    UserError
-        As `BoardKernel`.
-    P4sgdError
-        As `BoardKernel` and `FpgaAggregator`, also in later calls; or if jobs are served over links whose error
-        correction would change.
+    ``rs_fec`` is whether the links have forward error correction, ``ports`` are those with a cable. Raises as
+    `BoardKernel` and `FpgaAggregator`, and P4sgdError if jobs are served over links whose correction would change.
     """
 
     def __init__(self, address: BoardAddress, *, rs_fec: bool, ports: Collection[int]) -> None:
@@ -191,13 +169,9 @@ class BoardAggregator(FpgaAggregator):
                 )
             for mac in macs.values():
                 mac.set_rs_fec(rs_fec)
-            self._macs = {port: mac for port, mac in macs.items() if port in ports}
+            self.macs = {port: mac for port, mac in macs.items() if port in ports}
+            """The MACs of ports with a cable, by port; none if the xclbin has none."""
             self._opened = opened.pop_all()
-
-    @property
-    def macs(self) -> Mapping[int, BoardMac]:
-        """The MACs of ports with a cable, by port; none if the xclbin has none."""
-        return self._macs
 
     def close(self) -> None:
         """Release the board. The aggregator keeps serving its jobs."""

@@ -19,6 +19,11 @@ GROUP_MAC = 0x0100_5034_5347
 class NumberTakenError(P4sgdError):
     """The aggregator serves another job under this number. The caller may try another number."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"job {number} cannot begin: the aggregator serves another job under this number; take another one"
+        )
+
 
 def free_number(taken: Set[int], last: int = -1) -> int:
     """The first number of a job after ``last`` that is not taken; the first of all follows the last of all."""
@@ -74,14 +79,9 @@ class Membership:
     def join(self, request: JoinRequest, port: int, first_round: int, *, index: int | None = None) -> None:
         """Make a worker behind a port of the aggregator a member of the job in its request.
 
-        ``index`` identifies the worker in several joins. It defaults to its port, for workers with a port each.
-
-        Raises
-        ------
-        NumberTakenError
-            If the aggregator serves another job under this number.
-        P4sgdError
-            If the aggregator serves jobs under another address or as many as it can, or the job has no such shard.
+        ``index`` identifies the worker in several joins; it defaults to the port. Raises NumberTakenError if the
+        aggregator serves another job under this number, P4sgdError if it serves jobs under another address or as many
+        as it can, or the job has no such shard.
         """
         number, shard, workers = request.number, request.shard, request.workers
         if shard >= workers:
@@ -90,14 +90,17 @@ class Membership:
         member = Member(request.mac, port)
         self._leave(number, index)
         if number in self._numbers_of_others(member):
-            raise NumberTakenError(_taken(number))
+            raise NumberTakenError(number)
         state = self._jobs.get(number)
         if state is None or not state.accepts(index, request):
             state = self._jobs[number] = _JobState(workers, request.key)
         state.shards[index] = shard
         state.members[index] = member
         if len(state.members) == workers:
-            job = self._complete(number, state)
+            by_shard = {shard: state.members[index] for index, shard in state.shards.items()}
+            members = tuple(by_shard[shard] for shard in range(workers))
+            ports = sum(1 << port for port in {member.port for member in members})
+            job = Job(number, members, self._group_mac, ports, state.key)
             self._controller.set_mac(request.peer_mac)
             self._begin(job, first_round)
             state.served = job
@@ -135,12 +138,6 @@ class Membership:
                 numbers.add(job.number)
         return numbers
 
-    def _complete(self, number: int, state: "_JobState") -> Job:
-        by_shard = {shard: state.members[index] for index, shard in state.shards.items()}
-        members = tuple(by_shard[shard] for shard in range(state.workers))
-        ports = sum(1 << port for port in {member.port for member in members})
-        return Job(number, members, self._group_mac, ports, state.key)
-
     def _begin(self, job: Job, first_round: int) -> None:
         """Have a job served in a free place, although other programs may take places at the same time."""
         places = range(self._controller.jobs)
@@ -152,7 +149,7 @@ class Membership:
             except P4sgdError:
                 served = self._controller.served()
                 if any(other.number == job.number and other != job for other in served.values()):
-                    raise NumberTakenError(_taken(job.number)) from None
+                    raise NumberTakenError(job.number) from None
                 if served.get(place, job) == job:  # nobody has taken the place, so the error has another cause
                     raise
         raise P4sgdError(
@@ -176,7 +173,3 @@ class _JobState:
         others = {known for other, known in self.shards.items() if other != index}
         alike = (request.workers, request.key) == (self.workers, self.key)
         return self.served is None and alike and request.shard not in others
-
-
-def _taken(number: int) -> str:
-    return f"job {number} cannot begin: the aggregator serves another job under this number; take another one"

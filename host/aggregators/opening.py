@@ -10,15 +10,9 @@ from p4sgd.host.rpc.address import ControlAddress
 def open_controller(cluster: Cluster) -> Controller:
     """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.
 
-    Raises
-    ------
-    UserError
-        If the aggregator process, the board or a file that the cluster file names is not there, if the process or the
-        board is in use by other programs, or if a package that this kind needs is not installed. The command line exits
-        with status 2.
-    P4sgdError
-        If the aggregator does not answer as one of this version should, or if a Tofino cannot be reached. A BMv2 is not
-        connected to before the first call.
+    Raises UserError if the process, board or file that the cluster file names is not there or in use, or a package is
+    not installed; P4sgdError if the aggregator does not answer as one of this version should. A BMv2 is not connected
+    to before the first call.
     """
     aggregator = cluster.aggregator
     if aggregator.kind == "socket":
@@ -27,9 +21,9 @@ def open_controller(cluster: Cluster) -> Controller:
         interface = UDP + udp_address_text(aggregator.address) if cluster.udp else "LINK"
         return SoftwareAggregator(ControlAddress.parse(aggregator.control), cluster.token, interface=interface)
     if aggregator.kind == "bmv2":
-        from p4sgd.host.aggregators.p4runtime import open_p4runtime
+        from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 
-        return open_p4runtime(aggregator)
+        return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
     if aggregator.kind == "tofino":
         from p4sgd.host.aggregators.bfruntime import open_bfruntime
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Tls
+from p4sgd.host.aggregators.cluster_file import Tls
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.tables import Entry, Program, TableController
 from p4sgd.host.errors import P4sgdError, UserError
@@ -61,11 +61,6 @@ class _RightLostError(P4sgdError):
     """Another program has taken the right to write."""
 
 
-def open_p4runtime(aggregator: AggregatorAddress) -> "P4RuntimeController":
-    """Open the controller of a cluster file's switch, which is not connected to before the first call."""
-    return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
-
-
 class P4RuntimeController(TableController):
     """Controller of a switch that runs ``p4sgd_v1model.p4``.
 
@@ -95,17 +90,18 @@ class P4RuntimeController(TableController):
             schema = finsy.P4Schema(program.p4info, program.config)
         except (ValueError, text_format.ParseError) as error:
             raise UserError(f"{program.p4info}: not the output of a P4 compiler: {error}") from error
-        self.change(partial(self._deploy, schema))
-        self._known_schema = schema
 
-    def _deploy(self, schema: "finsy.P4Schema") -> None:
-        request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=self._device_id,
-            election_id=self._election_id,
-            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-            config=schema.get_pipeline_config(),
-        )
-        self._call(self._stub.SetForwardingPipelineConfig, request)
+        def act() -> None:
+            request = p4r.SetForwardingPipelineConfigRequest(
+                device_id=self._device_id,
+                election_id=self._election_id,
+                action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                config=schema.get_pipeline_config(),
+            )
+            self._call(self._stub.SetForwardingPipelineConfig, request)
+
+        self.change(act)
+        self._known_schema = schema
 
     @property
     def _schema(self) -> "finsy.P4Schema":
@@ -171,14 +167,8 @@ class P4RuntimeController(TableController):
 
     def _read(self, what: Any) -> list[Any]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=[what.encode(self._schema)])
-        try:
-            return [
-                type(what).decode(entity, self._schema)
-                for response in self._stub.Read(request, timeout=_TIMEOUT_S)
-                for entity in response.entities
-            ]
-        except grpc.RpcError as error:
-            raise self._failure(error) from error
+        responses = self._call(lambda *args, **options: list(self._stub.Read(*args, **options)), request)
+        return [type(what).decode(entity, self._schema) for response in responses for entity in response.entities]
 
     def _write(self, updates: list[Any]) -> None:
         if updates:
@@ -233,20 +223,12 @@ class P4RuntimeController(TableController):
     def _check_primary(self, response: "p4r.StreamMessageResponse") -> None:
         """Raise if a message says that another program has become the primary, which a switch tells all clients."""
         if response.WhichOneof("update") == "arbitration" and response.arbitration.status.code != rpc_code.OK:
-            raise self._right_lost(response.arbitration.status.message)
-
-    def _right_lost(self, details: str) -> _RightLostError:
-        return _RightLostError(
-            f"the switch at {self._address} is controlled by another program: {details or 'it has the right to write'}"
-        )
+            raise _RightLostError(f"the switch at {self._address} is controlled by another program")
 
     # Slots
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """State of the given slots of a place.
-
-        The switch's P4Runtime server cannot read registers, so the slots are probed by packets through the CPU port.
-        """
+        """Probe slots by packets through the CPU port, as the switch's P4Runtime server cannot read registers."""
         job = self.served().get(place)
         if job is None:
             raise P4sgdError(f"no job is served in place {place}, so its slots cannot be seen")
@@ -292,7 +274,7 @@ class P4RuntimeController(TableController):
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return P4sgdError(f"the switch at {self._address} runs no program: p4sgd switch deploy loads P4SGD's")
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return self._right_lost(details)
+            return _RightLostError(f"the switch at {self._address} is controlled by another program: {details}")
         reasons = "; ".join(_reasons(error)) or details
         return P4sgdError(f"the switch at {self._address} refuses, {code.name}: {reasons}")
 

@@ -1,14 +1,14 @@
 """Control of a P4 switch that runs a program of `hw/switch`: jobs as table entries, whatever API writes them."""
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from p4sgd.host.aggregators.controller import SlotView, why_not_begin, why_not_readdress
+from p4sgd.host.aggregators.controller import Controller, shards_of, why_not_begin, why_not_readdress
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import FLOOD_GROUP, GENERATION_BITS, group_of
 from p4sgd.hw.spec.job import Job, Member
@@ -25,9 +25,12 @@ class Entry:
     data: Mapping[str, int] = field(default_factory=dict)
 
 
+_GENERATIONS = (1 << GENERATION_BITS) - 1
+
+
 def generation_after(last: int) -> int:
     """The generation of the switch's next job, 1 to 2^`GENERATION_BITS` - 1. Slots that no job has used have 0."""
-    return last % ((1 << GENERATION_BITS) - 1) + 1
+    return last % _GENERATIONS + 1
 
 
 def own_entry(mac: int) -> Entry:
@@ -72,32 +75,16 @@ def member_entries(job: Job) -> list[Entry]:
 
 _T = TypeVar("_T")
 
-_GENERATIONS = (1 << GENERATION_BITS) - 1
-"""Number of generations, without 0."""
-
 _READS = 10
 """Attempts to read the tables without a job beginning or ending meanwhile."""
 
 
-class TableController(ABC):
+class TableController(Controller):
     """A `Controller` in terms of reading and writing table entries, which subclasses implement.
 
     A job is served from when its entry of the table ``jobs`` is written, which comes last, until that entry is retired,
     which comes first. If a call fails half way, repeating it repairs the tables.
     """
-
-    most = 0
-    """Switches speak version 1 of the packet only."""
-
-    @property
-    @abstractmethod
-    def slots(self) -> int:
-        """Slots of each job."""
-
-    @property
-    @abstractmethod
-    def jobs(self) -> int:
-        """Number of places."""
 
     @abstractmethod
     def read_entries(self, table: str) -> list[Entry]:
@@ -127,22 +114,6 @@ class TableController(ABC):
     def delete_group(self, group: int) -> None:
         """Delete an existing multicast group."""
 
-    @abstractmethod
-    def read_slots(self, place: int, slots: range) -> list[SlotView]:
-        """State of the given slots of a place."""
-
-    @abstractmethod
-    def counters(self) -> dict[str, int]:
-        """Counters by their names, those that the switch has."""
-
-    def check_process(self) -> None:
-        """Do nothing: a switch has none."""
-        return
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection. The switch keeps serving its jobs."""
-
     def change(self, act: Callable[[], _T]) -> _T:
         """Call a function that writes to the switch, with the right to write, where a switch grants it to one client.
 
@@ -151,15 +122,15 @@ class TableController(ABC):
         return act()
 
     def set_mac(self, mac: int) -> None:
-        self.change(partial(self._set_mac, own_entry(mac)))
+        def act() -> None:
+            known = self.read_default("own").data["mac"]
+            if mac == known:
+                return
+            if self._served_entries():
+                raise P4sgdError(why_not_readdress(known, mac, udp=False))
+            self.write_entry(own_entry(mac), is_new=False)
 
-    def _set_mac(self, wanted: Entry) -> None:
-        known = self.read_default(wanted.table)
-        if known == wanted:
-            return
-        if any(map(_is_served, self.read_entries("jobs"))):
-            raise P4sgdError(why_not_readdress(known.data["mac"], wanted.data["mac"], udp=False))
-        self.write_entry(wanted, is_new=False)
+        self.change(act)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
         if not 0 <= place < self.jobs:
@@ -177,7 +148,7 @@ class TableController(ABC):
         numbers = {entry.key["job"] for entry in served}
         self.delete_entries([entry for entry in self.read_entries("members") if entry.key["job"] not in numbers])
         group = group_of(place)
-        self.write_group(group, _ports_of(job.ports), is_new=group not in self.read_groups())
+        self.write_group(group, frozenset(shards_of(job.ports)), is_new=group not in self.read_groups())
         for entry in member_entries(job):
             self.write_entry(entry, is_new=True)
         is_new = all(entry.key["job"] != job.number for entry in noted)
@@ -190,13 +161,12 @@ class TableController(ABC):
 
     def _end(self, place: int, noted: Iterable[Entry]) -> None:
         for entry in noted:
-            if not _is_served(entry) or entry.data["place"] != place:
-                continue
-            number = entry.key["job"]
-            self.write_entry(retire_entry(number, entry.data["generation"]), is_new=False)
-            self.delete_entries(member for member in self.read_entries("members") if member.key["job"] == number)
-            if group_of(place) in self.read_groups():
-                self.delete_group(group_of(place))
+            if _is_served(entry) and entry.data["place"] == place:
+                number = entry.key["job"]
+                self.write_entry(retire_entry(number, entry.data["generation"]), is_new=False)
+                self.delete_entries(member for member in self.read_entries("members") if member.key["job"] == number)
+                if group_of(place) in self.read_groups():
+                    self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
         after = self._served_entries()
@@ -262,10 +232,6 @@ def _newest(noted: Iterable[Entry]) -> int:
     return newest
 
 
-def _ports_of(bitmap: int) -> frozenset[int]:
-    return frozenset(port for port in range(bitmap.bit_length()) if bitmap >> port & 1)
-
-
 _COMPILED = ("p4sgd.json", "p4sgd.p4info.txtpb")
 
 
@@ -278,13 +244,8 @@ class Program:
 
 
 def read_program(folder: Path, target: str) -> Program:
-    """Read a program from a folder that ``p4sgd switch build`` has made.
-
-    Raises
-    ------
-    UserError
-        If the folder was not made by ``p4sgd switch build``, is for another target, or was not compiled.
-    """
+    """Read a program from a folder that ``p4sgd switch build`` has made; raises UserError if it has not, or is for
+    another target, or was not compiled."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         made_for = manifest["target"]

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ from p4sgd.host.errors import P4sgdError, UserError
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
-    from p4sgd.host.aggregators.controller import Controller, JobProgress, WaitingSlot
+    from p4sgd.host.aggregators.controller import Controller, WaitingSlot
     from p4sgd.host.aggregators.tables import TableController
+    from p4sgd.hw.spec.job import Job
 
 _MOST_LINES = 20
 """Lines of `status` about the waiting slots of a job."""
@@ -141,9 +142,9 @@ def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
     from p4sgd.host.aggregators.tables import read_program
 
     program = read_program(aggregator.program, aggregator.kind)
-    from p4sgd.host.aggregators.p4runtime import open_p4runtime  # needs finsy
+    from p4sgd.host.aggregators.p4runtime import P4RuntimeController  # needs finsy
 
-    controller = open_p4runtime(aggregator)
+    controller = P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
     controller.deploy(program)
     return controller
 
@@ -162,7 +163,7 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
     A program ends its job when it ends, unless it is killed. An aggregator does not know of programs: packets that it
     has accepted between the readings show whether the workers are at work. Tofino does not count them for each job.
     """
-    from p4sgd.host.aggregators.controller import read_active_slots, read_progress
+    from p4sgd.host.aggregators.controller import read_active_slots
     from p4sgd.hw.spec.aggregator import job_counters
 
     with _controller_of(cluster) as (described, controller), output.working("reading the slots"):
@@ -170,13 +171,15 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
         counted = controller.counters()
         time.sleep(interval)
         counts = controller.counters()  # before the slots: some aggregators show these by answering probes
-        found = read_progress(before, controller)
+        found = read_active_slots(controller)
         size = {"slots": controller.slots, "places": controller.jobs}
     jobs = []
-    for each in found:
-        name = next(iter(job_counters(each.place)))
+    for (place, served), under_way in found.items():
+        name = next(iter(job_counters(place)))
         packets = counts[name] - counted[name] if name in counts else None
-        jobs.append(_job_document(described, each, packets))
+        stuck = [slot for slot in under_way if slot in before.get((place, served), [])]
+        of_job = {"place": place, "job": served.number, "workers": len(served.members), "under_way": len(under_way)}
+        jobs.append(of_job | {"packets_accepted": packets} | _stuck_document(described, served, stuck))
     output.document(size | {"jobs": jobs})
     if not found:
         output.say("no job is served")
@@ -198,19 +201,14 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
             )
 
 
-def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) -> dict[str, Any]:
+def _stuck_document(cluster: "Cluster", job: "Job", stuck: Sequence["WaitingSlot"]) -> dict[str, Any]:
+    """The slots that do not move, and the workers that they wait for."""
     from p4sgd.host.links.udp import address_text
 
     controls = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
-    missing = {shard for slot in each.stuck for shard in (*slot.partials, *slot.acknowledgements)}
-    members = [(shard, each.job.members[shard]) for shard in sorted(missing)]
+    members = {shard: job.members[shard] for slot in stuck for shard in (*slot.partials, *slot.acknowledgements)}
     return {
-        "place": each.place,
-        "job": each.job.number,
-        "workers": len(each.job.members),
-        "under_way": len(each.under_way),
-        "packets_accepted": packets,
-        "stuck": [_slot_document(slot) for slot in each.stuck],
+        "stuck": [_slot_document(slot) for slot in stuck],
         "missing": [
             {
                 "shard": shard,
@@ -218,7 +216,7 @@ def _job_document(cluster: "Cluster", each: "JobProgress", packets: int | None) 
                 "address": address_text(member.mac, udp=cluster.udp),
                 "port": member.port,
             }
-            for shard, member in members
+            for shard, member in sorted(members.items())
         ],
     }
 
