@@ -11,42 +11,6 @@ from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, Keyed
 _ROUNDS = 1 << 16
 
 
-class _Sees(Aggregator):
-    """Takes a packet for another."""
-
-    def seen(self, packet):
-        return packet
-
-    def receive(self, packet, port):
-        return super().receive(self.seen(packet), port)
-
-
-class _Reads(Aggregator):
-    """Takes a frame for another."""
-
-    def read(self, frame):
-        return frame
-
-    def receive_frame(self, frame, port):
-        return super().receive_frame(self.read(frame), port)
-
-
-class _Replies(Aggregator):
-    """Sends another answer about a slot."""
-
-    def _reply(self, kind, packet, slot, job, *, shard, destination):
-        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
-        return replace(reply, **self.other(slot))
-
-
-class _Echoes(Aggregator):
-    """Sends another ECHO."""
-
-    def _echo(self, packet, port, job, slot, failed):
-        answer = super()._echo(packet, port, job, slot, failed)
-        return replace(answer, packet=replace(answer.packet, **self.other(packet, answer.packet)))
-
-
 class AddsTwice(Aggregator):
     """Adds a partial that comes again before the slot is complete."""
 
@@ -268,49 +232,6 @@ class Saturates(Aggregator):
         return outcome
 
 
-class ClearCarriesSums(_Replies):
-    """Sends the sums with CLEAR."""
-
-    def other(self, slot):
-        return {"values": slot.sums}
-
-
-class ClearsTheSlotsRound(_Replies):
-    """CLEAR of a late ACK names the slot's round, not the ACK's."""
-
-    def other(self, slot):
-        return {"round": slot.round}
-
-
-class TakesAllForAll(_Sees):
-    """Takes broadcast PARTIALs and ACKs."""
-
-    def seen(self, packet):
-        return replace(packet, destination=self.mac) if packet.destination == BROADCAST else packet
-
-
-class ProbesForAllAreLost(_Sees):
-    """Does not answer broadcast probes."""
-
-    def seen(self, packet):
-        return replace(packet, destination=self.mac ^ 1) if packet.destination == BROADCAST else packet
-
-
-class AnyDestination(_Sees):
-    """Does not look at the destination."""
-
-    def seen(self, packet):
-        return replace(packet, destination=self.mac)
-
-
-class TypeBeforeAddress(_Sees):
-    """Looks at the type before the address."""
-
-    def seen(self, packet):
-        is_known = packet.type in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE)
-        return packet if is_known else replace(packet, destination=self.mac)
-
-
 class OneVersion(Aggregator):
     """Drops probes of other versions."""
 
@@ -319,70 +240,6 @@ class OneVersion(Aggregator):
             self.drops[DropReason.VERSION] += 1
             return None
         return super().receive_frame(frame, port)
-
-
-class AnyVersion(_Reads):
-    """Does not look at the version."""
-
-    def read(self, frame):
-        return frame[:14] + bytes([0x10 | frame[14] & 15]) + frame[15:] if len(frame) > 14 else frame
-
-
-class _AnyOf(_Reads):
-    """Does not look at some bytes."""
-
-    blind = slice(0, 0)
-    right = b""
-
-    def read(self, frame):
-        return frame[: self.blind.start] + self.right + frame[self.blind.stop :] if len(frame) == 64 else frame
-
-
-class AnyReserved(_AnyOf):
-    """Does not look at the reserved bytes."""
-
-    blind, right = slice(26, 32), bytes(6)
-
-
-class AnyEtherType(_AnyOf):
-    """Does not look at the EtherType."""
-
-    blind, right = slice(12, 14), b"\x88\xb5"
-
-
-class CutsLongFrames(_Reads):
-    """Takes the first 64 bytes of a longer frame."""
-
-    def read(self, frame):
-        return frame[:64]
-
-
-class PadsShortFrames(_Reads):
-    """Takes a frame of 60 bytes and more for one that was cut of its zeros."""
-
-    def read(self, frame):
-        return frame.ljust(64, b"\0") if len(frame) >= 60 else frame
-
-
-class _Unchecked(Aggregator):
-    """Leaves out one check."""
-
-    check = DropReason.JOB
-
-    def _failed_checks(self, packet, port, job):
-        return [check for check in super()._failed_checks(packet, port, job) if check is not self.check]
-
-
-class AnyWorkers(_Unchecked):
-    """Does not look at the number of workers."""
-
-    check = DropReason.WORKERS
-
-
-class AnySource(_Unchecked):
-    """Does not look at where a packet comes from."""
-
-    check = DropReason.SOURCE
 
 
 class AnyPort(Aggregator):
@@ -402,27 +259,6 @@ class AnyAddress(Aggregator):
         return super()._failed_checks(packet, port, job)
 
 
-class AnyBitmap(_Sees):
-    """Looks at the shard, not at the bitmap."""
-
-    def seen(self, packet):
-        return replace(packet, bitmap=1 << packet.shard % 32)
-
-
-class ShardsOfFiveBits(_Sees):
-    """Shard 32 is shard 0."""
-
-    def seen(self, packet):
-        return replace(packet, shard=packet.shard % 32)
-
-
-class SlotsOfFewBits(_Sees):
-    """Slot numbers wrap."""
-
-    def seen(self, packet):
-        return replace(packet, slot=packet.slot % self._slots)
-
-
 class SourceBeforeSlot(Aggregator):
     """Looks at the source before the slot, and at the shard before the number of workers."""
 
@@ -439,20 +275,6 @@ class FirstVerdictOnly(Aggregator):
         return super()._echo(packet, port, job, slot, failed[:1])
 
 
-class EchoesTheRound(_Echoes):
-    """Tells the probe's round instead of the slot's."""
-
-    def other(self, probe, echo):
-        return {"round": probe.round}
-
-
-class EchoesTheVersion(_Echoes):
-    """Answers in the probe's version."""
-
-    def other(self, probe, echo):
-        return {"version": probe.version}
-
-
 class EchoesToTheMember(Aggregator):
     """Sends ECHO to where the shard should be, not to where the probe came from."""
 
@@ -462,15 +284,6 @@ class EchoesToTheMember(Aggregator):
             return answer
         member = job.members[packet.shard]
         return model.Answer(replace(answer.packet, destination=member.mac), 1 << member.port)
-
-
-class EchoesNoAddress(_Echoes):
-    """Tells no address that the shard should have."""
-
-    def other(self, probe, echo):
-        values = list(echo.values)
-        values[EchoValue.MAC_HIGH] = values[EchoValue.MAC_LOW] = 0
-        return {"values": tuple(values)}
 
 
 class ProbesAcknowledge(Aggregator):
@@ -511,47 +324,6 @@ class CountsStaleAsDuplicate(Aggregator):
 
 class _Keyed(Aggregator):
     """A fault in what is of version 2."""
-
-    def seen_by(self, job, packet):
-        """What a job takes a packet of its number for."""
-        return packet
-
-    def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        return super()._act(packet if job is None else self.seen_by(job, packet), port, place)
-
-
-class AnyKey(_Keyed):
-    """Does not look at the key."""
-
-    def seen_by(self, job, packet):
-        return packet if packet.key is None else replace(packet, key=job.key)
-
-
-class HalfOfTheKey(_Keyed):
-    """Compares the lower half of the key."""
-
-    def seen_by(self, job, packet):
-        if job.key is None or packet.key is None:
-            return packet
-        return replace(packet, key=packet.key & 0xFFFF_FFFF | job.key >> 32 << 32)
-
-
-class KeysAreOptional(_Keyed):
-    """Takes packets of version 1 in a job with a key."""
-
-    def seen_by(self, job, packet):
-        if job.key is None or packet.version != 1 or packet.type is PacketType.PROBE:
-            return packet
-        return replace(packet, key=job.key, values=packet.values if packet.type is PacketType.PARTIAL else ())
-
-
-class KeyOfAcksDoesNotMatter(_Keyed):
-    """Looks at the key of PARTIAL alone."""
-
-    def seen_by(self, job, packet):
-        is_keyed = job.key is not None and packet.type is PacketType.ACK and packet.key is not None
-        return replace(packet, key=job.key) if is_keyed else packet
 
 
 class KeyBeforeSource(_Keyed):
@@ -607,21 +379,183 @@ class _Padded(Packet):
         return super().to_bytes() + bytes(8)
 
 
-class EchoesVersion1(_Echoes, _Keyed):
-    """Answers a probe of version 2 in version 1."""
+class _Sees(Aggregator):
+    """Takes a packet for another, which `seen` gives."""
 
-    def other(self, probe, echo):
-        return {"version": 1, "most": 0}
+    def receive(self, packet, port):
+        return super().receive(self.seen(packet), port)
 
 
-class EchoesVersion2(_Echoes, _Keyed):
-    """Answers a probe of version 1 in version 2."""
+class _Reads(Aggregator):
+    """Takes a frame for another, which `read` gives."""
 
-    def other(self, probe, echo):
-        return {"version": 2, "most": self.most}
+    def receive_frame(self, frame, port):
+        return super().receive_frame(self.read(frame), port)
 
+
+class _Replies(Aggregator):
+    """Sends an answer about a slot with `other` fields."""
+
+    def _reply(self, kind, packet, slot, job, *, shard, destination):
+        reply = super()._reply(kind, packet, slot, job, shard=shard, destination=destination)
+        return replace(reply, **self.other(slot))
+
+
+class _Echoes(Aggregator):
+    """Sends an ECHO with `other` fields."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        answer = super()._echo(packet, port, job, slot, failed)
+        return replace(answer, packet=replace(answer.packet, **self.other(packet, answer.packet)))
+
+
+class _EchoesKeyed(_Echoes, _Keyed):
+    """Of version 2."""
+
+
+class _Unchecked(Aggregator):
+    """Leaves out the check ``unchecked``."""
+
+    def _failed_checks(self, packet, port, job):
+        return [check for check in super()._failed_checks(packet, port, job) if check is not self.unchecked]
+
+
+class _SeesOfJob(_Keyed):
+    """A job takes a packet of its number for another, which `seen_by` gives."""
+
+    def _act(self, packet, port, place):
+        job = None if place is None else self.jobs[place]
+        return super()._act(packet if job is None else self.seen_by(job, packet), port, place)
+
+
+def _blind(where, right):
+    """Reads frames of 64 bytes as if some of them were right."""
+    return lambda self, frame: frame[: where.start] + right + frame[where.stop :] if len(frame) == 64 else frame
+
+
+def _without_address(values):
+    return (
+        *values[: EchoValue.MAC_HIGH],
+        *[0] * (EchoValue.MAC_LOW + 1 - EchoValue.MAC_HIGH),
+        *values[EchoValue.MAC_LOW + 1 :],
+    )
+
+
+def _plain_with_key(packet, job):
+    return replace(packet, key=job.key, values=packet.values if packet.type is PacketType.PARTIAL else ())
+
+
+_ASKS = (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE)
+
+_TABLE = {
+    (_Replies, "other"): {
+        "ClearCarriesSums": ("Sends the sums with CLEAR.", lambda self, slot: {"values": slot.sums}),
+        "ClearsTheSlotsRound": (
+            "CLEAR names the slot's round, not the ACK's.",
+            lambda self, slot: {"round": slot.round},
+        ),
+    },
+    (_Sees, "seen"): {
+        "TakesAllForAll": (
+            "Takes broadcast PARTIALs and ACKs.",
+            lambda self, packet: replace(packet, destination=self.mac) if packet.destination == BROADCAST else packet,
+        ),
+        "ProbesForAllAreLost": (
+            "Does not answer broadcast probes.",
+            lambda self, packet: replace(packet, destination=1) if packet.destination == BROADCAST else packet,
+        ),
+        "AnyDestination": (
+            "Does not look at the destination.",
+            lambda self, packet: replace(packet, destination=self.mac),
+        ),
+        "TypeBeforeAddress": (
+            "Looks at the type before the address.",
+            lambda self, packet: packet if packet.type in _ASKS else replace(packet, destination=self.mac),
+        ),
+        "AnyBitmap": (
+            "Looks at the shard, not at the bitmap.",
+            lambda self, packet: replace(packet, bitmap=1 << packet.shard % 32),
+        ),
+        "ShardsOfFiveBits": ("Shard 32 is shard 0.", lambda self, packet: replace(packet, shard=packet.shard % 32)),
+        "SlotsOfFewBits": ("Slot numbers wrap.", lambda self, packet: replace(packet, slot=packet.slot % self._slots)),
+    },
+    (_Reads, "read"): {
+        "AnyVersion": (
+            "Does not look at the version.",
+            lambda self, frame: frame[:14] + bytes([0x10 | frame[14] & 15]) + frame[15:] if len(frame) > 14 else frame,
+        ),
+        "AnyReserved": ("Does not look at the reserved bytes.", _blind(slice(26, 32), bytes(6))),
+        "AnyEtherType": ("Does not look at the EtherType.", _blind(slice(12, 14), b"\x88\xb5")),
+        "CutsLongFrames": ("Takes the first 64 bytes of a longer frame.", lambda self, frame: frame[:64]),
+        "PadsShortFrames": (
+            "Takes a frame of 60 bytes and more for one that was cut of its zeros.",
+            lambda self, frame: frame.ljust(64, b"\0") if len(frame) >= 60 else frame,
+        ),
+    },
+    (_Unchecked, "unchecked"): {
+        "AnyWorkers": ("Does not look at the number of workers.", DropReason.WORKERS),
+        "AnySource": ("Does not look at where a packet comes from.", DropReason.SOURCE),
+    },
+    (_Echoes, "other"): {
+        "EchoesTheRound": (
+            "Tells the probe's round instead of the slot's.",
+            lambda self, probe, echo: {"round": probe.round},
+        ),
+        "EchoesTheVersion": ("Answers in the probe's version.", lambda self, probe, echo: {"version": probe.version}),
+        "EchoesNoAddress": (
+            "Tells no address that the shard should have.",
+            lambda self, probe, echo: {"values": _without_address(echo.values)},
+        ),
+    },
+    (_EchoesKeyed, "other"): {
+        "EchoesVersion1": (
+            "Answers a probe of version 2 in version 1.",
+            lambda self, probe, echo: {"version": 1, "most": 0},
+        ),
+        "EchoesVersion2": (
+            "Answers a probe of version 1 in version 2.",
+            lambda self, probe, echo: {"version": 2, "most": self.most},
+        ),
+    },
+    (_SeesOfJob, "seen_by"): {
+        "AnyKey": (
+            "Does not look at the key.",
+            lambda self, job, packet: packet if packet.key is None else replace(packet, key=job.key),
+        ),
+        "HalfOfTheKey": (
+            "Compares the lower half of the key.",
+            lambda self, job, packet: (
+                packet
+                if None in (job.key, packet.key)
+                else replace(packet, key=packet.key & 0xFFFF_FFFF | job.key >> 32 << 32)
+            ),
+        ),
+        "KeysAreOptional": (
+            "Takes packets of version 1 in a job with a key.",
+            lambda self, job, packet: (
+                packet
+                if job.key is None or packet.version != 1 or packet.type is PacketType.PROBE
+                else _plain_with_key(packet, job)
+            ),
+        ),
+        "KeyOfAcksDoesNotMatter": (
+            "Looks at the key of PARTIAL alone.",
+            lambda self, job, packet: (
+                packet
+                if None in (job.key, packet.key) or packet.type is not PacketType.ACK
+                else replace(packet, key=job.key)
+            ),
+        ),
+    },
+}
+"""Faults that are a method or setting of one of these classes: by name, what is wrong, and the wrong one."""
 
 MUTANTS = [
+    type(name, (base,), {"__doc__": says, wrong: how})
+    for (base, wrong), faults in _TABLE.items()
+    for name, (says, how) in faults.items()
+]
+MUTANTS += [
     kind
     for kind in list(globals().values())
     if isinstance(kind, type) and issubclass(kind, Aggregator) and kind is not Aggregator and kind.__name__[0] != "_"
