@@ -20,8 +20,6 @@ _MOST_PATH_BYTES = 107
 
 _BACKLOG = 128
 
-_RETRY_S = 0.01
-
 
 @dataclass(frozen=True)
 class ControlAddress:
@@ -83,14 +81,11 @@ class ControlAddress:
             connection = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             connection.settimeout(timeout_s)
             end = time.monotonic() + timeout_s
-            while True:
-                try:
-                    connection.connect(str(self.path))
-                    break
-                except BlockingIOError:  # the queue is full; on a Unix socket this error comes without a wait
-                    if time.monotonic() > end:
-                        raise TimeoutError("timed out") from None
-                    time.sleep(_RETRY_S)
+            # While the queue is full, a Unix socket has this error at once.
+            while (error := connection.connect_ex(str(self.path))) == errno.EAGAIN and time.monotonic() < end:
+                time.sleep(0.01)
+            if error:
+                raise TimeoutError("timed out") if error == errno.EAGAIN else OSError(error, os.strerror(error))
             opened.pop_all()
         return connection
 
@@ -113,6 +108,14 @@ class ControlListener:
             if address.path is None:
                 family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
                 self.socket = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+                opened.enter_context(self.socket)
+                host = self.socket.getsockname()[0].partition("%")[0]
+                if token is None and not ip_address(host).is_loopback:
+                    raise UserError(
+                        f"{address}: anybody who reaches this address could control the program: give --token FILE "
+                        "with a secret that clients have too, made by (umask 077; head -c 32 /dev/urandom | base64 > "
+                        "FILE), or listen at unix:PATH or at a loopback address"
+                    )
             else:
                 self.socket = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 os.fchmod(self.socket.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
@@ -121,22 +124,13 @@ class ControlListener:
                     _give(address, address.path, owner)
                 self.socket.listen(_BACKLOG)
                 self._file = address.path.lstat()
-                opened.pop_all()
-                return
-        host = self.socket.getsockname()[0].partition("%")[0]
-        if token is None and not ip_address(host).is_loopback:
-            self.socket.close()
-            raise UserError(
-                f"{address}: anybody who reaches this address could control the program: give --token FILE with a "
-                "secret that clients have too, made by (umask 077; head -c 32 /dev/urandom | base64 > FILE), or "
-                "listen at unix:PATH or at a loopback address"
-            )
+            opened.pop_all()
 
     def accept(self) -> tuple[socket.socket, str]:
         """Accept a connection, which does not block; also tells the host it is from, nothing for a Unix socket."""
         connection, name = self.socket.accept()
         connection.setblocking(False)
-        if self._path is not None:
+        if connection.family == socket.AF_UNIX:
             return connection, ""
         _notice_vanishing(connection)
         return connection, name[0]
@@ -167,17 +161,14 @@ def check_address(address: ControlAddress, token: bytes | None = None) -> None:
             pass
 
 
-def _taken(address: ControlAddress) -> UserError:
-    return UserError(f"{address}: another program serves there: end it, or choose another address")
-
-
 @contextlib.contextmanager
 def _claimed(address: ControlAddress) -> Iterator[None]:
     """Have an address for this process, to bind a socket and listen; raises UserError for every OSError within, too.
 
-    The folder of a Unix socket is locked, and its path free: one that starts at the same time could remove a socket
-    that is bound and does not listen yet.
+    The folder of a Unix socket is locked, and the file of a killed process removed: a process that starts at the same
+    time could remove a socket that is bound and does not listen yet.
     """
+    taken = UserError(f"{address}: another program serves there: end it, or choose another address")
     try:
         with contextlib.ExitStack() as locked:
             if address.path is not None:
@@ -186,33 +177,27 @@ def _claimed(address: ControlAddress) -> Iterator[None]:
                 folder = os.open(address.path.parent, os.O_RDONLY)
                 locked.callback(os.close, folder)
                 fcntl.flock(folder, fcntl.LOCK_EX)
-                _make_room(address, address.path)
+                if os.path.lexists(address.path):
+                    if not stat.S_ISSOCK(address.path.lstat().st_mode):
+                        raise UserError(f"{address}: something else is there already: choose another name")
+                    try:
+                        address.connect(1.0).close()
+                    except ConnectionRefusedError:
+                        address.path.unlink()
+                    else:
+                        raise taken
             yield
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise _taken(address) from None
+            raise taken from None
         raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
-
-
-def _make_room(address: ControlAddress, path: Path) -> None:
-    """Remove the file of a socket whose process was killed."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise UserError(f"{address}: something else is there already: choose another name")
-        try:
-            address.connect(1.0).close()
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        raise _taken(address)
 
 
 def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
     """Change the owner of the socket's file, but not of a file by which somebody has replaced it."""
     file = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
-        status = os.fstat(file)
-        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+        if not stat.S_ISSOCK(os.fstat(file).st_mode) or os.fstat(file).st_uid != os.geteuid():
             raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that only you may write")
         os.chown(f"/proc/self/fd/{file}", *owner)  # fchown takes no descriptor of O_PATH
     finally:
@@ -222,11 +207,6 @@ def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
 def _notice_vanishing(connection: socket.socket) -> None:
     """Have a connection over TCP fail 25 s after the other machine is gone, also while something is under way to it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_NODELAY, 1),
-        (socket.TCP_KEEPIDLE, 10),
-        (socket.TCP_KEEPINTVL, 5),
-        (socket.TCP_KEEPCNT, 3),
-        (socket.TCP_USER_TIMEOUT, 25_000),
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    options = {"NODELAY": 1, "KEEPIDLE": 10, "KEEPINTVL": 5, "KEEPCNT": 3, "USER_TIMEOUT": 25_000}
+    for option, value in options.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{option}"), value)

@@ -16,7 +16,7 @@ from p4sgd.host.rpc.token import tls_context
 
 
 class RefusalError(P4sgdError):
-    """A server that is well does not do what it was asked to."""
+    """A server does not do what it was asked to."""
 
 
 class GoneError(P4sgdError):
@@ -36,11 +36,10 @@ _TRIES = 5
 class ControlClient:
     """Calls methods of a server, over a connection that is made again after `close` or an interrupted call.
 
-    Failures are final, as the server's state is unknown then: later calls raise the same error. Refusals are not.
-
+    Failures but refusals are final, as the server's state is unknown then: later calls raise the same error.
     ``server`` is its kind, such as ``"worker"``, ``name`` what errors call it, and ``command`` what starts it, without
     its token. ``timeout_s`` is the longest time without progress, ``connect_s`` that until the first answer.
-    ``process`` tells the server's process from another one at the same address; 0 before the first answer.
+    ``process`` tells the server's process from another one at the same address.
 
     Raises UserError if the server is not there or serves another client, `TokenError` if only one of both has the token
     or another one, `GoneError` if it does not answer in time, P4sgdError if it does not answer as it should.
@@ -70,7 +69,7 @@ class ControlClient:
     ) -> tuple[Any, npt.NDArray[np.uint8]]:
         """Call a method; returns its result, and the body of the answer, at most ``most`` bytes.
 
-        Raises P4sgdError: `RefusalError` if the server refuses, `GoneError` if it is gone or does not answer in time.
+        Raises `RefusalError` if the server refuses, else as the class.
         """
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))

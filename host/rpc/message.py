@@ -1,8 +1,7 @@
 """Messages of control sockets: a JSON object and bytes, such as the contents of a memory, over a stream.
 
 Each begins with the lengths of both, of 4 and 8 bytes, big-endian, which receivers check before they allocate memory.
-Functions are generators, so that they serve for sockets that block and for those that do not: they yield the event of
-`selectors` to wait for before they go on.
+Functions are generators, for sockets that block or do not: they yield the event of `selectors` to wait for.
 """
 
 import selectors

@@ -29,26 +29,13 @@ from p4sgd.host.rpc.token import tls_context
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
-_STALL_S = 30.0
-"""Longest time without progress within a message; then the client is given up."""
-
-_STRANGER_S = 10.0
-"""Longest time until a stranger has become a client."""
-
-_HELLO_LIMIT = 4096
-"""Most bytes by which a stranger becomes one."""
-
-_HANDSHAKE = b"\x16"
-"""By which a connection in TLS begins."""
-
-_MOST_STRANGERS = 16
-"""Most connections that are not clients' yet; then one makes room."""
-
-_PAUSE_S = 0.1
-"""Time to accept nobody while the process has no descriptors left."""
-
-_TELL_S = 10.0
-"""Shortest time between two remarks on strangers that were refused."""
+_STALL_S = 30.0  # longest time without progress within a message; then the client is given up
+_STRANGER_S = 10.0  # longest time until a stranger has become a client
+_HELLO_LIMIT = 4096  # most bytes by which a stranger becomes one
+_HANDSHAKE = b"\x16"  # by which a connection in TLS begins
+_MOST_STRANGERS = 16  # most connections that are not clients' yet; then one makes room
+_PAUSE_S = 0.1  # time to accept nobody while the process has no descriptors left
+_TELL_S = 10.0  # shortest time between two remarks on strangers that were refused
 
 
 class Methods:
@@ -59,24 +46,24 @@ class Methods:
     """
 
     def __init__(self, **methods: Callable[..., Any]) -> None:
-        self._methods = methods
-        self._arguments: dict[str, Any] = {}
+        self._methods: dict[str, tuple[Callable[..., Any], Any, bool]] = {}
         for name, method in methods.items():
-            parameters = inspect.signature(method).parameters.values()
-            fields = [(each.name, each.annotation) for each in parameters if each.name != "body"]
-            self._arguments[name] = msgspec.defstruct(name, fields, forbid_unknown_fields=True)
-        self._with_body = {name for name, each in methods.items() if "body" in inspect.signature(each).parameters}
+            parameters = inspect.signature(method).parameters
+            fields = [(each.name, each.annotation) for each in parameters.values() if each.name != "body"]
+            arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True)
+            self._methods[name] = method, arguments, "body" in parameters
 
     def call(self, request: dict[str, Any], body: npt.NDArray[np.uint8] | None = None) -> Any:
         """Carry out a request; raises RefusedError if there is no such method or its arguments are wrong."""
         do = request.pop("do", None)
         if not isinstance(do, str) or do not in self._methods:
             raise RefusedError(f"there is no method {do!r:.40}; there are {', '.join(self._methods)}")
+        method, arguments, takes_body = self._methods[do]
         try:
-            arguments = msgspec.structs.asdict(msgspec.convert(request, self._arguments[do]))
+            given = msgspec.structs.asdict(msgspec.convert(request, arguments))
         except msgspec.ValidationError as error:
             raise RefusedError(f"{do}: {error}") from None
-        return self._methods[do](**arguments, **({"body": body} if do in self._with_body else {}))
+        return method(**given, body=body) if takes_body else method(**given)
 
 
 @dataclass(frozen=True)
@@ -104,7 +91,7 @@ class _Connection:
         self.events = 0  # that the selector looks for
         self.conversation: _Conversation
         self.until: Until | None = None
-        self.deadline: float | None = time.monotonic() + _STRANGER_S
+        self.deadline = time.monotonic() + _STRANGER_S
 
     def has_hung_up(self) -> bool:
         """Whether the other side has closed it, even if there is something to read."""
@@ -143,7 +130,7 @@ class ControlServer:
         self._process = random.SystemRandom().getrandbits(63)
         self._connections: list[_Connection] = []  # the oldest first
         self._selector = selectors.DefaultSelector()
-        self._accepts_at: float | None = None  # None while it does
+        self._accepts_at = math.inf  # when it does again; while it does, never
         listener.socket.setblocking(False)
         self.watch(listener.socket, self._accept)
 
@@ -165,19 +152,17 @@ class ControlServer:
             if each.until is not None and each.until.is_over():
                 self._go_on(each)
         now = time.monotonic()
-        if self._accepts_at is not None and now >= self._accepts_at:
-            self._accepts_at = None
+        if now >= self._accepts_at:
+            self._accepts_at = math.inf
             self.watch(self._listener.socket, self._accept)
-        ends = [self._accepts_at]
-        ends += [each.deadline if each.until is None else each.until.end for each in self._connections]
-        waits = [end - now for end in ends if end is not None] + ([] if seconds is None else [seconds])
-        ready = self._selector.select(max(0.0, min(waits)) if waits else None)
+        ends = [each.deadline if each.until is None else each.until.end for each in self._connections]
+        wait = min(math.inf if seconds is None else seconds, *(end - now for end in (self._accepts_at, *ends)))
+        ready = self._selector.select(None if wait == math.inf else max(0.0, wait))
         now = time.monotonic()
         for key, _ in ready:
             key.data()
-        for each in list(self._connections):  # what has come while the owner was busy is read first
-            if each.deadline is not None and now >= each.deadline:
-                self._drop(each)
+        for each in [each for each in self._connections if now >= each.deadline]:
+            self._drop(each)  # after what has come while the owner was busy is read
 
     def close(self) -> None:
         """Hang up, and listen no longer."""
@@ -227,7 +212,7 @@ class ControlServer:
             return
         connection.until = awaited if isinstance(awaited, Until) else None
         if connection.is_client:
-            connection.deadline = time.monotonic() + _STALL_S if isinstance(awaited, int) else None
+            connection.deadline = time.monotonic() + _STALL_S if isinstance(awaited, int) else math.inf
         events = awaited if isinstance(awaited, int) else selectors.EVENT_READ
         self._look_for(connection, 0 if connection.until else events)
 
@@ -271,11 +256,9 @@ class ControlServer:
         if self._tls is not None and not isinstance(connection.socket, ssl.SSLSocket):
             self._note_refusal(connection)
             return {"error": TOKEN_NEEDED}
-        wanted = {"server": self._server, "version": VERSION}
-        if hello != wanted:
-            return {
-                "error": f"is a P4SGD {self._server} with version {VERSION} of the control protocol, not {hello!r:.99}"
-            }
+        if hello != {"server": self._server, "version": VERSION}:
+            own = f"is a P4SGD {self._server} with version {VERSION} of the control protocol"
+            return {"error": f"{own}, not {hello!r:.99}"}
         for each in list(self._connections):
             if each.is_client and each.has_hung_up():
                 self._drop(each)

@@ -19,10 +19,7 @@ _FEWEST, _MOST = 16, 4096
 
 
 def read_token(path: Path) -> bytes:
-    """Read a token from its file: all that is in there, without white space around it.
-
-    Raises UserError if there is no such file, others than its owner may access it, or its content is no token.
-    """
+    """Read a token from its file, without white space around it; raises UserError if others may, or it is none."""
     make = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
     try:
         with path.open("rb") as file:
