@@ -63,7 +63,6 @@ def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, by
 @options.count("--slots", 1, "Slots of each job.", most=1 << 16, default=4096)
 @options.count("--jobs", 1, "Maximum number of jobs at a time.", most=256, default=8)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
-@click.option("--user", metavar="NAME", help="User to become once all sockets are open.")
 @options.common
 def serve(
     interfaces: tuple[str, ...],
@@ -72,7 +71,6 @@ def serve(
     slots: int,
     jobs: int,
     metrics: str | None,
-    user: str | None,
     output: Output,
 ) -> None:
     """Run a software aggregator in place of a switch.
@@ -81,13 +79,12 @@ def serve(
     that train register their jobs over the control socket. Only its owner may connect to a Unix socket; over TCP, who
     has the token.
 
-    Ethernet interfaces need the capability CAP_NET_RAW, which root has. With --user the program becomes NAME as soon as
-    the interfaces are open; NAME then owns the control socket.
+    Ethernet interfaces need the capability CAP_NET_RAW, which root has; setpriv or systemd gives it to other users.
     """
     from p4sgd.host.links import open_link
     from p4sgd.host.rpc.address import ControlAddress, check_address
     from p4sgd.host.serve.aggregator import SoftwareAggregatorServer, warm_up
-    from p4sgd.host.serve.metrics import MetricsServer, drop_privileges, find_user
+    from p4sgd.host.serve.metrics import MetricsServer
     from p4sgd.hw.spec.job import MAX_PORTS
 
     if slots * jobs > _MOST_SLOTS:
@@ -101,19 +98,15 @@ def serve(
         raise UserError(f"--interface: {min(twice)} is given twice")
     address, secret = _read_address(control, token)
     metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
-    becomes = None if user is None else find_user(user)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as opened:
         links = {}
         for name in interfaces:
             links[name] = opened.enter_context(contextlib.closing(open_link(name)))
             opened.enter_context(_claim(name))
-        owner = None if becomes is None else (becomes.pw_uid, becomes.pw_gid)
         check_address(address, secret)  # before the loops are compiled
         with _ending_at_once():
             warm_up()
-        server = SoftwareAggregatorServer(
-            links, address, slots=slots, jobs=jobs, owner=owner, token=secret, tell=output.remark
-        )
+        server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, token=secret, tell=output.remark)
         opened.callback(server.close)
         if metrics_at is not None:
             where, counters = (metrics_at.host, metrics_at.port), server.requests.counters
@@ -125,10 +118,6 @@ def serve(
             f"serving up to {jobs} jobs of {slots:,} slots on {', '.join(interfaces)}, control at {address}; Ctrl-C "
             "ends it"
         )
-        if becomes is not None:  # last of all: the user may not even be allowed to read this program
-            drop_privileges(becomes)
-            if address.path is not None and not os.access(address.path.absolute().parent, os.W_OK | os.X_OK):
-                output.remark(f"{address} stays in the end, as {user} may not remove it; the next start replaces it")
         server.run()
 
 

@@ -93,15 +93,12 @@ class ControlAddress:
 class ControlListener:
     """A socket that listens at an address. Only its owner may connect to a Unix socket.
 
-    The file of a Unix socket on which no process listens is replaced. ``owner`` is its user and group, None for those
-    of this process. Clients over TCP must have the ``token``; None is for loopback addresses only.
-
-    Raises UserError if it cannot listen there, another program does, or other machines could connect without a token.
+    The file of a Unix socket on which no process listens is replaced. Clients over TCP must have the ``token``; None is
+    for loopback addresses only. Raises UserError if it cannot listen there, another program does, or other machines
+    could connect without a token.
     """
 
-    def __init__(
-        self, address: ControlAddress, owner: tuple[int, int] | None = None, token: bytes | None = None
-    ) -> None:
+    def __init__(self, address: ControlAddress, token: bytes | None = None) -> None:
         self._path = address.path
         self.token = token if address.path is None else None
         with _claimed(address), contextlib.ExitStack() as opened:
@@ -120,8 +117,6 @@ class ControlListener:
                 self.socket = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 os.fchmod(self.socket.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # the file is created with this mode
                 self.socket.bind(str(address.path))
-                if owner is not None:
-                    _give(address, address.path, owner)
                 self.socket.listen(_BACKLOG)
                 self._file = address.path.lstat()
             opened.pop_all()
@@ -191,17 +186,6 @@ def _claimed(address: ControlAddress) -> Iterator[None]:
         if error.errno == errno.EADDRINUSE:
             raise taken from None
         raise UserError(f"{address}: cannot listen there: {error.strerror or error}") from None
-
-
-def _give(address: ControlAddress, path: Path, owner: tuple[int, int]) -> None:
-    """Change the owner of the socket's file, but not of a file by which somebody has replaced it."""
-    file = os.open(path, os.O_PATH | os.O_NOFOLLOW)
-    try:
-        if not stat.S_ISSOCK(os.fstat(file).st_mode) or os.fstat(file).st_uid != os.geteuid():
-            raise UserError(f"{address}: its file was replaced meanwhile: choose a folder that only you may write")
-        os.chown(f"/proc/self/fd/{file}", *owner)  # fchown takes no descriptor of O_PATH
-    finally:
-        os.close(file)
 
 
 def _notice_vanishing(connection: socket.socket) -> None:

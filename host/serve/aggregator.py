@@ -117,9 +117,9 @@ _GROUP = 1
 class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
-    ``links`` are the ports in order, by name; the caller closes them. ``control``, ``owner`` and ``token`` are those of
-    a `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``. ``tell`` is called with remarks on
-    controllers without the token.
+    ``links`` are the ports in order, by name; the caller closes them. ``control`` and ``token`` are those of a
+    `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``. ``tell`` gets remarks on controllers without
+    the token.
     """
 
     def __init__(
@@ -129,7 +129,6 @@ class SoftwareAggregatorServer:
         *,
         slots: int,
         jobs: int,
-        owner: tuple[int, int] | None = None,
         token: bytes | None = None,
         tell: Callable[[str], None] = lambda remark: None,
     ) -> None:
@@ -140,7 +139,7 @@ class SoftwareAggregatorServer:
         self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
         self._links = list(links.values())
         self._control = ControlServer(
-            ControlListener(control, owner, token),
+            ControlListener(control, token),
             "aggregator",
             self.requests.methods,
             most_clients=_MOST_CLIENTS,

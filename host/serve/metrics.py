@@ -1,8 +1,6 @@
-"""What a software aggregator needs besides its protocol: a Prometheus exporter, and giving up root's rights."""
+"""The counters of a software aggregator for Prometheus."""
 
 import contextlib
-import os
-import pwd
 import socket
 import threading
 import time
@@ -13,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import DropReason, KeyedDrop
@@ -128,35 +126,3 @@ class _Collector:
             info,
             packets,
         )
-
-
-def find_user(name: str) -> pwd.struct_passwd:
-    """Look up the user to become; raises UserError if this cannot be."""
-    try:
-        user = pwd.getpwnam(name)
-    except KeyError:
-        raise UserError(f"--user: this machine knows no user {name!r}") from None
-    if user.pw_uid == 0:
-        raise UserError(f"--user: {name} is root: name a user who is not")
-    if os.geteuid() != 0:
-        raise UserError(f"--user: only root can become {name}: run as root, or leave it out")
-    return user
-
-
-def drop_privileges(user: pwd.struct_passwd) -> None:
-    """Become a user, with no groups but its own; raises P4sgdError if root's rights could be regained.
-
-    Open sockets stay open.
-    """
-    try:
-        os.setgroups([])  # before the rights to do so are lost
-        os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
-        os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
-    except OSError as error:
-        raise P4sgdError(f"cannot become {user.pw_name}: {error.strerror}") from error
-    is_left = os.getresuid() != (user.pw_uid,) * 3 or os.getresgid() != (user.pw_gid,) * 3 or os.getgroups()
-    with contextlib.suppress(PermissionError):
-        os.setuid(0)
-        is_left = True
-    if is_left:
-        raise P4sgdError(f"root's rights could be regained after becoming {user.pw_name}")

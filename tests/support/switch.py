@@ -58,11 +58,8 @@ def connect(address, process=None):
 
 
 @contextlib.contextmanager
-def serving(namespace, folder, interfaces, *options, groups=None):
-    """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller.
-
-    The process begins with these supplementary groups.
-    """
+def serving(namespace, folder, interfaces, *options):
+    """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller."""
     address = f"unix:{folder}/aggregator"
     words = [PROGRAM, "switch", "serve", "--control", address]
     words += [word for name in interfaces for word in ("--interface", name)]
@@ -71,7 +68,7 @@ def serving(namespace, folder, interfaces, *options, groups=None):
         if namespace is None:
             process = subprocess.Popen(words, stderr=log)
         else:
-            process = namespace.start(*words, stderr=log, extra_groups=groups)
+            process = namespace.start(*words, stderr=log)
     try:
         yield process, connect(address, process)
     finally:

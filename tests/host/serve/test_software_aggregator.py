@@ -4,15 +4,12 @@ That it follows the protocol is in tests/conformance/test_socket_conforms.py.
 """
 
 import contextlib
-import os
-import pwd
 import signal
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 from support.bench import default_seed
@@ -116,58 +113,6 @@ def test_where_another_one_serves(namespace, served, tmp_path):
     assert "another aggregator serves s0: end it first" in done.stderr
     assert not (tmp_path / "second").exists()
     assert served[1].counters()["FRAMES"] == 0, "the first one serves on"
-
-
-@pytest.fixture
-def nobody():
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become nobody")
-    user = pwd.getpwnam("nobody")
-    try:
-        subprocess.run(["true"], user=user.pw_uid, group=user.pw_gid, extra_groups=[], check=True)
-    except OSError as error:
-        pytest.skip(f"this root cannot become nobody: {error.strerror}")
-    return user
-
-
-def test_privileges_are_dropped(namespace, tmp_path, nobody, links):
-    folder = tmp_path / "control"
-    folder.mkdir()
-    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-    for parent in list(folder.parents)[:-1]:
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    with serving(namespace, folder, INTERFACES, "--user", "nobody", groups=[0, 4]) as (process, control):
-        control.set_mac(MAC)
-        control.begin(0, job_of(PORTS), 1)
-        got, right = Workers(links).all_reduce(5)
-        assert got == [right] * PORTS
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
-        assert status["Uid"].split() == [str(nobody.pw_uid)] * 4
-        assert status["Gid"].split() == [str(nobody.pw_gid)] * 4
-        assert status["Groups"].split() == []
-        assert [int(status[name], 16) for name in ("CapPrm", "CapEff")] == [0, 0]
-        owner = (folder / "aggregator").stat()
-        assert (owner.st_uid, owner.st_mode & 0o777) == (nobody.pw_uid, 0o600)
-        namespace.ip("link", "delete", "s1")  # without rights too
-        namespace.pair("s1", "w1")
-        control.end(0)
-        control.begin(0, job_of(PORTS), 1)
-        got, right = Workers(links).all_reduce(5)
-        assert got == [right] * PORTS
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        assert not (folder / "aggregator").exists()
-
-
-@pytest.mark.parametrize(
-    ("user", "says"), [("root", "root is root"), ("no-such-user", "knows no user 'no-such-user'")], ids=["root", "none"]
-)
-def test_users_that_it_does_not_become(namespace, tmp_path, user, says):
-    done = run_serve(namespace, "--interface", "s0", "--control", f"unix:{tmp_path}/a", "--user", user)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert not (tmp_path / "a").exists()
 
 
 def scrape(namespace, url):
