@@ -6,7 +6,6 @@ import subprocess
 
 import grpc
 import pytest
-from support.networked_device import NetworkedDevice, client_of
 from support.p4runtime_server import P4RuntimeServer, p4info_of
 from support.table_switches import MAC, Bmv2, job_of, made, send
 
@@ -14,10 +13,7 @@ from p4sgd.host.aggregators.cluster_file import Tls
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.p4runtime import P4RuntimeController
 from p4sgd.host.aggregators.tables import Program as BuiltProgram
-from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import PacketType
 
 
@@ -33,28 +29,10 @@ def server(switch):
 
 
 @pytest.fixture
-def program(switch):
-    return switch.program
-
-
-@pytest.fixture
 def controller(server):
     with contextlib.closing(P4RuntimeController(server.address)) as opened:
         opened.set_mac(MAC)
         yield opened
-
-
-def test_it_keeps_programs_from_merging(controller):
-    device = NetworkedDevice(WorkerConfig.tiny(), 2)
-    device.aggregator = controller
-    for worker in device.workers:
-        worker.words[registers.MERGE_MOST.offset] = 46
-    session = Session(device)
-    assert session.version == 1
-    assert [client_of(worker).read_pair(registers.JOB_KEY) for worker in device.workers] == [0, 0]
-    says = "--merge 2: .* at most 1 micro-batch, as the aggregator speaks version 1 only, like boards and P4 switches;"
-    with pytest.raises(UserError, match=says):
-        Session(device, merge=2)
 
 
 def test_echoes_of_an_earlier_reading_are_ignored(switch, server, controller):
@@ -136,38 +114,12 @@ def test_a_client_that_never_becomes_primary(controller, other, monkeypatch):
 
 
 @contextlib.contextmanager
-def serving(program, *, tls=None, **options):
-    server = P4RuntimeServer(program, **options)
+def serving(switch, *, tls=None, **options):
+    """Another server of the program, and its controller."""
+    server = P4RuntimeServer(switch.program, **options)
     with contextlib.closing(P4RuntimeController(server.address, tls=tls)) as controller:
         yield server, controller
     server.stop()
-
-
-def test_other_programs_and_none(program):
-    for has_pipeline, message in ((True, "another program"), (False, "no program")):
-        with serving(program, has_pipeline=has_pipeline) as (server, controller):
-            if has_pipeline:
-                del server.config.p4info.tables[:]
-                server.config.p4info.tables.add().preamble.alias = "ipv4_lpm"
-            with pytest.raises(P4sgdError, match=f"{server.address} runs {message}.*switch deploy"):
-                controller.served()
-
-
-def test_no_server(server, tmp_path):
-    server.stop()
-    with contextlib.closing(P4RuntimeController(server.address)) as controller:
-        with pytest.raises(P4sgdError, match=f"{server.address} cannot be reached"):
-            controller.served()
-        with pytest.raises(P4sgdError, match=f"{server.address} cannot be reached"):
-            controller.deploy(BuiltProgram(b"", p4info_file(tmp_path, server)))
-
-
-def test_without_a_cpu_port(program, monkeypatch):
-    monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.02)
-    with serving(program, has_cpu_port=False) as (_, controller):
-        controller.begin(0, job_of(1, 2), 0)
-        with pytest.raises(P4sgdError, match="--cpu-port"):
-            controller.read_slots(0, range(2))
 
 
 def p4info_file(folder, server):
@@ -176,35 +128,50 @@ def p4info_file(folder, server):
     return path
 
 
-def test_deploying(program, tmp_path):
-    with serving(program, has_pipeline=False) as (server, controller):
+def test_switches_without_the_program(switch, server, tmp_path, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.aggregators.p4runtime._PROBE_S", 0.02)
+    for has_pipeline, message in ((True, "another program"), (False, "no program")):
+        with serving(switch, has_pipeline=has_pipeline) as (other, controller):
+            if has_pipeline:
+                del other.config.p4info.tables[:]
+                other.config.p4info.tables.add().preamble.alias = "ipv4_lpm"
+            with pytest.raises(P4sgdError, match=f"{other.address} runs {message}.*switch deploy"):
+                controller.served()
+    with serving(switch, has_cpu_port=False) as (_, controller):
+        controller.begin(0, job_of(1, 2), 0)
+        with pytest.raises(P4sgdError, match="--cpu-port"):
+            controller.read_slots(0, range(2))
+    server.stop()
+    with contextlib.closing(P4RuntimeController(server.address)) as controller:
+        deploy = BuiltProgram(b"", p4info_file(tmp_path, server))
+        for ask in (controller.served, lambda: controller.deploy(deploy)):
+            with pytest.raises(P4sgdError, match=f"{server.address} cannot be reached"):
+                ask()
+
+
+def test_deploying(switch, tmp_path):
+    with serving(switch, has_pipeline=False) as (server, controller):
         controller.deploy(BuiltProgram(b'{"program": 1}', p4info_file(tmp_path, server)))
         assert server.config.p4_device_config == b'{"program": 1}'
-        assert server.config.p4info == p4info_of(program)
+        assert server.config.p4info == p4info_of(switch.program)
         assert controller.slots == 256
 
 
-def test_tls(program, tmp_path):
+def test_tls(switch, tmp_path):
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    subprocess.run(
-        [*command.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=tmp_path, check=True, capture_output=True
-    )
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    command += " -addext subjectAltName=DNS:localhost"
+    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    credentials = grpc.ssl_server_credentials(
-        [(key.read_bytes(), certificate.read_bytes())], certificate.read_bytes(), require_client_auth=True
-    )
-    server = P4RuntimeServer(program, credentials=credentials)
-    with contextlib.closing(P4RuntimeController(server.address, tls=Tls(certificate, certificate, key))) as controller:
+    pair = key.read_bytes(), certificate.read_bytes()
+    credentials = grpc.ssl_server_credentials([pair], certificate.read_bytes(), require_client_auth=True)
+    with serving(switch, tls=Tls(certificate, certificate, key), credentials=credentials) as (server, controller):
         controller.begin(0, job_of(1, 2), 0)
         assert controller.served() == {0: job_of(1, 2)}
-    for tls in (None, Tls(certificate)):
-        with contextlib.closing(P4RuntimeController(server.address, tls=tls)) as controller:
-            with pytest.raises(P4sgdError, match="cannot be reached"):
-                controller.served()
-    with pytest.raises(UserError, match=r"none\.pem"):
-        P4RuntimeController(server.address, tls=Tls(tmp_path / "none.pem"))
-    server.stop()
+        for tls in (None, Tls(certificate)):
+            with contextlib.closing(P4RuntimeController(server.address, tls=tls)) as other:
+                with pytest.raises(P4sgdError, match="cannot be reached"):
+                    other.served()
+        with pytest.raises(UserError, match=r"none\.pem"):
+            P4RuntimeController(server.address, tls=Tls(tmp_path / "none.pem"))

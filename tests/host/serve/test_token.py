@@ -46,6 +46,9 @@ def address(remarks):
     with serve_worker(WorkerConfig.tiny(), found, token=TOKEN, tell=remarks.append):
         write(found, BEFORE)
         yield found
+    for token, says in ((TOKEN, "CONFIG --token FILE$"), (None, "CONFIG$")):  # it is started with it
+        with pytest.raises(UserError, match=rf"start it: p4sgd worker .* --control {found} --config {says}"):
+            write(found, AFTER, token)
 
 
 def connect(address, token=TOKEN):
@@ -185,13 +188,6 @@ def test_a_server_without_the_token_learns_nothing():
             write(write_to, AFTER)
         with connect(write_to, None) as worker:
             assert client_of(worker).read_pair(PAIR) == 0
-
-
-def test_one_that_is_not_there_is_started_with_it():
-    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --config CONFIG --token FILE$"):
-        write(free_address(), AFTER)
-    with pytest.raises(UserError, match=r"start it: p4sgd worker .* --control tcp:127\.0\.0\.1:\d+ --config CONFIG$"):
-        write(free_address(), AFTER, None)
 
 
 def test_an_aggregator_demands_it_too():
