@@ -24,14 +24,9 @@ _FROM_HARDWARE, _FROM_SOFTWARE = {"from_hw": True}, {"from_hw": False}
 """Flags for reading what packets change, and what controllers write: the chip may not store parameters that an action
 does not use, as of ``retire``."""
 
-_PIPE = 0
-"""Pipe whose registers hold the slots: that of device ports 0 to 31, the only ports of jobs."""
-
-_AT_ONCE = 256
-"""Entries read by one request."""
-
-_NOT_FOUND = 5
-"""NOT_FOUND of google.rpc.Code."""
+_PIPE = 0  # pipe whose registers hold the slots: that of device ports 0 to 31, the only ports of jobs
+_AT_ONCE = 256  # entries read by one request
+_NOT_FOUND = 5  # NOT_FOUND of google.rpc.Code
 
 
 def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":

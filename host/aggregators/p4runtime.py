@@ -39,17 +39,10 @@ _T = TypeVar("_T")
 
 _TIMEOUT_S = 10.0
 
-_CONTEST_S = 30.0
-"""Longest time to compete with other programs for the right to write."""
-
-_LONGEST_PAUSE_S = 0.5
-"""Upper bound of the random pause after another program has taken the right to write."""
-
-_PROBES = 64
-"""Probes in flight at a time."""
-
-_PROBE_S = 1.0
-"""Time without any answer after which all probes in flight are sent again."""
+_CONTEST_S = 30.0  # longest time to compete with other programs for the right to write
+_LONGEST_PAUSE_S = 0.5  # upper bound of the random pause after another program has taken the right to write
+_PROBES = 64  # probes in flight at a time
+_PROBE_S = 1.0  # time without any answer after which all probes in flight are sent again
 
 _PROBE_TRIES = 5
 

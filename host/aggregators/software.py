@@ -13,8 +13,7 @@ from p4sgd.hw.spec.job import Job
 MOST_SLOTS = 4096
 """Most slots that one request reads, as packets wait in the meantime."""
 
-_TIMEOUT_S = 10.0
-"""Longest time without an answer."""
+_TIMEOUT_S = 10.0  # longest time without an answer
 
 _CHECK_S = 1.0
 """Time between two looks whether its process has ended: workers go on to resend packets for up to minutes."""

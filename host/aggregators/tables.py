@@ -75,8 +75,7 @@ def member_entries(job: Job) -> list[Entry]:
 
 _T = TypeVar("_T")
 
-_READS = 10
-"""Attempts to read the tables without a job beginning or ending meanwhile."""
+_READS = 10  # attempts to read the tables without a job beginning or ending meanwhile
 
 
 class TableController(Controller):

@@ -15,8 +15,7 @@ from pathlib import Path
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.udp import is_unicast
 
-_MOST_PATH_BYTES = 107
-"""What Linux has room for (unix(7)), without the zero at the end."""
+_MOST_PATH_BYTES = 107  # What Linux has room for (unix(7)), without the zero at the end
 
 _BACKLOG = 128
 

@@ -29,8 +29,7 @@ class TokenError(UserError):
 
 _T = TypeVar("_T")
 
-_TRIES = 5
-"""Connections to a server that hangs up before it has answered, as one does that many strangers connect to."""
+_TRIES = 5  # connections to a server that hangs up before it has answered, as one does that many strangers connect to
 
 
 class ControlClient:

@@ -25,8 +25,7 @@ TOKEN_NEEDED = "serves only those who have its token: name a copy of the token's
 _T = TypeVar("_T")
 _LENGTHS = struct.Struct("!IQ")
 _HEAD_LIMIT = 256 << 10
-_PIECE = 1 << 18
-"""Most bytes that are sent or received at once. In TLS each call of the socket has 16 KiB at most."""
+_PIECE = 1 << 18  # most bytes that are sent or received at once. In TLS each call of the socket has 16 KiB at most
 
 
 class RefusedError(Exception):

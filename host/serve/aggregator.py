@@ -59,17 +59,7 @@ class Requests:
         self._aggregator.mac = mac
 
     def _begin(self, place: int, job: Job, first_round: _Round) -> None:
-        self._check_ports(job)
-        others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
-        if (problem := why_not_begin(self._known(place), job, others)) is not None:
-            raise RefusedError(problem)
-        self._aggregator.begin(place, job, first_round)
-
-    def _end(self, place: int) -> None:
-        self._aggregator.end(self._known(place))
-
-    def _check_ports(self, job: Job) -> None:
-        """Refuse a job whose packets could not come or go: its workers would report that the network is down."""
+        # Of a job whose packets could not come or go, workers would report that the network is down.
         links = list(self._links.items())
         if job.ports >> len(links) or any(member.port >= len(links) for member in job.members):
             raise RefusedError(f"the job needs a port that does not exist: there are {len(links)}, from 0 on")
@@ -86,6 +76,13 @@ class Requests:
                     f"{udp_address_text(self._aggregator.mac)}: the cluster file must have the former as the "
                     "aggregator's udp"
                 )
+        others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
+        if (problem := why_not_begin(self._known(place), job, others)) is not None:
+            raise RefusedError(problem)
+        self._aggregator.begin(place, job, first_round)
+
+    def _end(self, place: int) -> None:
+        self._aggregator.end(self._known(place))
 
     def _read_slots(self, place: int, first: int, count: int) -> list[list[int]]:
         if not (first >= 0 and 1 <= count <= MOST_SLOTS and first + count <= self._slots):
@@ -100,18 +97,14 @@ class Requests:
 
 _MOST_CLIENTS = 128
 
-_BATCH = 256
-"""Most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few."""
-
-_POLL_S = 1.0
-"""How often to read from links without an event: one that was down may be up again."""
+_BATCH = 256  # most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few
+_POLL_S = 1.0  # how often to read from links without an event: one that was down may be up again
 
 
 _JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
 """The bytes of a frame with the job and with the shard, in either version."""
 
-_GROUP = 1
-"""The bit of a frame's first byte that marks the address of a group."""
+_GROUP = 1  # the bit of a frame's first byte that marks the address of a group
 
 
 class SoftwareAggregatorServer:
@@ -194,10 +187,7 @@ class SoftwareAggregatorServer:
                 link.send_batch(self._answers, rows)
 
     def _send_to_each(self, port: int, place: int, job: Job, rows: Numbers) -> Numbers:
-        """Send what is for all of a job without a multicast address in UDP to each of its workers behind a port.
-
-        Returns the other rows.
-        """
+        """Send what is for all of a job without a group to each of its workers behind a port; returns other rows."""
         answers, copies = self._answers, self._copies
         divided: tuple[Numbers, Numbers] = _divide(answers.frames, rows, job.number)
         to_all, others = divided

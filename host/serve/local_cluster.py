@@ -25,11 +25,10 @@ from p4sgd.sim.cache import cache_directory
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """Options of `p4sgd cluster up`.
+    """Options of `p4sgd cluster up`: a cluster ``file``, or a number of ``workers`` for which one is made.
 
-    ``file`` is a cluster file with the addresses; without it, one is made for so many ``workers``. The last ``sparse``
-    of them keep only features that are not 0, the others are of configuration ``config``; ``slots`` is None for those
-    of the configuration. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
+    The last ``sparse`` of them keep only features that are not 0, the others are of configuration ``config``; ``slots``
+    is None for its own. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
     """
 
     file: str | None
@@ -41,11 +40,8 @@ class ClusterRequest:
     seed: int
 
 
-_TIMEOUT_S = 10.0
-"""Longest time without an answer of the supervisor."""
-
-_LOOK_S = 0.1
-"""Time between two looks whether it has ended."""
+_TIMEOUT_S = 10.0  # longest time without an answer of the supervisor
+_LOOK_S = 0.1  # time between two looks whether it has ended
 
 STAY = b"s"
 """What the starter sends when it has heard that all processes answer. If it hangs up before, it was killed."""
@@ -53,8 +49,7 @@ STAY = b"s"
 SOCKET = "control"
 """Name of the supervisor's socket in the folder."""
 
-_END_S = 60.0
-"""Longest time to wait for the end of all processes."""
+_END_S = 60.0  # longest time to wait for the end of all processes
 
 
 def find_local_cluster() -> dict[str, Any] | None:
@@ -77,8 +72,8 @@ def local_cluster_file() -> Path:
 def start_local_cluster(request: ClusterRequest) -> dict[str, Any]:
     """Start a cluster and wait until all of its processes answer; returns its state.
 
-    Whatever keeps this function from returning ends all that was started. Raises UserError if one is running, or if the
-    request or its file is wrong, P4sgdError if one of the processes ends.
+    Whatever keeps it from returning ends all that was started: UserError if one is running or the request or its file
+    is wrong, P4sgdError if one of the processes ends.
     """
     folder = make_folder()
     if (running := find_local_cluster()) is not None:

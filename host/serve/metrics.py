@@ -18,14 +18,9 @@ from p4sgd.hw.spec.packet import DropReason, KeyedDrop
 
 _PREFIX = "p4sgd_aggregator_"
 
-_TIMEOUT_S = 5.0
-"""Longest time without progress of a request; then its connection is closed."""
-
-_MOST_CONNECTIONS = 16
-"""How many there may be, each with a thread and a descriptor; then the oldest makes room."""
-
-_PAUSE_S = 0.1
-"""Time between two tries to accept a connection while the process has no descriptors left."""
+_TIMEOUT_S = 5.0  # longest time without progress of a request; then its connection is closed
+_MOST_CONNECTIONS = 16  # how many there may be, each with a thread and a descriptor; then the oldest makes room
+_PAUSE_S = 0.1  # time between two tries to accept a connection while the process has no descriptors left
 
 
 class MetricsServer:

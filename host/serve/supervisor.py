@@ -37,17 +37,10 @@ from p4sgd.host.serve.local_cluster import SOCKET, STAY, ClusterRequest, make_fo
 from p4sgd.hw.spec.config import CONFIGURATIONS
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
 
-_LOOK_S = 0.1
-"""Time between two looks at the processes."""
-
-_READY_S = 300.0
-"""Longest time until all answer: the first start compiles the emulator's loops."""
-
-_ANSWER_S = 10.0
-"""Longest time until a process that listens greets."""
-
-_PATIENCE_S = 10.0
-"""How long processes have to end by themselves."""
+_LOOK_S = 0.1  # time between two looks at the processes
+_READY_S = 300.0  # longest time until all answer: the first start compiles the emulator's loops
+_ANSWER_S = 10.0  # longest time until a process that listens greets
+_PATIENCE_S = 10.0  # how long processes have to end by themselves
 
 
 @dataclass
@@ -74,7 +67,7 @@ class _Member:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
+                preexec_fn=functools.partial(_end_with_parent, ctypes.CDLL(None), os.getpid()),
             )
 
     @property
@@ -127,12 +120,9 @@ class _Member:
         }
 
 
-_libc = ctypes.CDLL(None)
-
-
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent(libc: ctypes.CDLL, parent: int) -> None:
     """Have the kernel kill this process when its parent ends, even if the parent is killed."""
-    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of linux/prctl.h
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of linux/prctl.h
     if os.getppid() != parent:  # it has ended already
         os._exit(1)
 
@@ -191,10 +181,8 @@ class _Supervisor:
         return True
 
     def _look_around(self) -> None:
-        """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it.
-
-        Its socket is gone if somebody has removed it, or when its user has logged out, with $XDG_RUNTIME_DIR.
-        """
+        """End if the starter has hung up without having said that the cluster may stay, or if nobody could end it, as
+        its socket is gone: removed, or with $XDG_RUNTIME_DIR after a log-out."""
         self._is_over |= not self._listener.can_be_found
         if not self._may_stay and select.select([sys.stdin], [], [], 0)[0]:
             self._may_stay = os.read(sys.stdin.fileno(), 1) == STAY
@@ -262,8 +250,7 @@ resend_us = {_RESEND_US}
     return path
 
 
-_RESEND_US = 20_000
-"""Processes of one machine wait for a processor for longer than packets are under way."""
+_RESEND_US = 20_000  # processes of one machine wait for a processor for longer than packets are under way
 
 _TRIES = 100
 

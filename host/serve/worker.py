@@ -21,8 +21,7 @@ from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.emulator.networked import NetworkedWorker
 
-_FRAMES = 64
-"""Most frames taken in one turn, so that the client has its turn too."""
+_FRAMES = 64  # most frames taken in one turn, so that the client has its turn too
 
 _ORPHAN_S = 10.0
 """How long a run goes on without a client, for one that reconnects; then it is aborted. On a board it would go on."""
@@ -46,9 +45,9 @@ def cycles_now() -> int:
 class WorkerServer:
     """Serves a worker to one client at a time, and lets it `work` after every frame and request, and at `next_work`.
 
-    Packets of the worker come from ``link``; it sends by itself. ``listener`` is closed with the server. All memories
-    of the worker may keep ``memory_limit`` bytes; a run may also hold what was overwritten since it began. ``tell`` is
-    called with remarks on clients without the listener's token.
+    Its packets come from ``link``. ``listener`` is closed with the server. All memories of the worker may keep
+    ``memory_limit`` bytes; a run may also hold what was overwritten since it began. ``tell`` gets remarks on clients
+    without the listener's token.
     """
 
     def __init__(
