@@ -38,12 +38,6 @@ def read(tmp_path):
     return read
 
 
-def test_a_minimal_file(read):
-    assert read(SOCKET + WORKER) == Cluster(
-        AggregatorAddress("socket", "unix:/lab/a"), (WorkerAddress(0, "unix:/lab/w0"),), NetworkOptions(2000, 100, 6)
-    )
-
-
 def test_equal_addresses_on_several_machines(read):
     found = read(
         SOCKET + BOARD + 'host = "node1"\n' + BOARD + 'host = "node2"\n' + WORKER + WORKER + 'host = "node2"\n'
@@ -53,8 +47,7 @@ def test_equal_addresses_on_several_machines(read):
 
 
 def test_ports_for_other_traffic(read):
-    text = "[[aggregator.ports]]\nport = 40\n"
-    text += 'stations = ["aa:BB:cc:00:00:01", "00:00:00:00:00:02"]\n[[aggregator.ports]]\nport = 0\n'
+    text = PORT + 'stations = ["aa:BB:cc:00:00:01", "00:00:00:00:00:02"]\n[[aggregator.ports]]\nport = 0\n'
     expected = (SwitchPort(40, (0xAABB_CC00_0001, 2)), SwitchPort(0))
     for aggregator in (BMV2, BMV2.replace("bmv2", "tofino")):
         assert read(aggregator + text + WORKER).aggregator.ports == expected

@@ -21,7 +21,6 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.message import RefusedError
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
-from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
 from p4sgd.hw.spec.udp import address_of
 from p4sgd.sim.network.batch import BatchAggregator
@@ -153,22 +152,6 @@ def test_mistakes_change_nothing(request_, says):
         requests_of(model).methods.call(dict(request_))
     assert model.jobs == {0: job_of(2, number=9)}
     assert model.mac == 5
-
-
-members = st.builds(Member, st.integers(0, (1 << 48) - 1), st.integers(0, 31))
-jobs = st.builds(
-    Job,
-    st.integers(0, 255),
-    st.lists(members, min_size=1, max_size=32).map(tuple),
-    st.integers(0, (1 << 48) - 1).map(lambda mac: mac | 1 << 40),
-    st.integers(0, (1 << 32) - 1),
-    st.none() | st.integers(0, (1 << 64) - 1),
-)
-
-
-@given(jobs)
-def test_a_job_comes_back_from_json(job):
-    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(job)), Job) == job
 
 
 plain = st.recursive(

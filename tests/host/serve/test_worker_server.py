@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.aggregator_model import Aggregator
-from support.jobs import configure, random_job, run_on, start
-from support.worker_process import OneWorker, aggregating, serve_worker
+from support.jobs import configure, random_job, start
+from support.worker_process import serve_worker
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient, RefusalError
 from p4sgd.host.serve import worker as server
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.udp import address_of
 from p4sgd.sim.emulator import warm_up
 
@@ -170,15 +168,6 @@ def test_small_pieces_count_as_pages(remote):
         remote.write_memory(0, LIMIT, np.zeros(1, np.uint8))
 
 
-def test_a_second_client_is_told(remote, address):
-    with pytest.raises(UserError, match="in use by another program"):
-        connect(address, 7)
-    assert remote.read_register(registers.MAGIC_WORD.offset) == registers.MAGIC
-    remote.close()
-    again = connect(address)
-    again.close()
-
-
 @pytest.mark.parametrize(
     ("bank", "size", "expected"),
     [
@@ -232,14 +221,3 @@ def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch
     time.sleep(0.1)
     with pytest.raises(BlockingIOError):
         board.recv(100)
-
-
-def test_a_run_with_a_network(board, remote):
-    """The other end of the link is an aggregator."""
-    aggregator = Aggregator(TINY.slots, mac=MAC)
-    aggregator.begin(0, Job(0, (Member(0x0200_0000, 0),), 1 << 40, 1))
-    job = random_job(TINY, 1, seed=4, mini_batches=5)
-    with aggregating(board, aggregator):
-        weights, status, _ = run_on(OneWorker(remote), job, aggregator_mac=MAC, resend_cycles=500_000)
-    assert weights[0].tolist() == job.golden().weights[0].tolist()
-    assert not status[0]["network_error"]
