@@ -8,14 +8,10 @@ import pytest
 from campaign import cluster
 from campaign.cluster import FIGURES, TRAININGS, run
 from support.bench import default_seed
-from support.jobs import Job, random_job
+from support.jobs import Job
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.errors import P4sgdError
-
-GOOD = [{"network_error": 0}] * 2
-COUNTED = [{"CYCLES": 9, "PACKETS_SENT": 5, "PACKETS_RESENT": 2, "PACKETS_DROPPED": 1}] * 2
-
 
 SEED = 1
 """Of a cluster of two workers."""
@@ -63,25 +59,3 @@ def test_failures_are_seen(monkeypatch):
     outcome = run(SEED)
     assert outcome.counts["stalls"] == 1
     assert outcome.failure.startswith("still running: training 0 of")
-
-
-@pytest.mark.parametrize(("limit", "tries"), [(3, 3), (100, 2), (0, 1)])
-def test_who_gives_up_begins_anew_with_more_resends(monkeypatch, limit, tries):
-    """As often as the register has room for twice as many; with any number of resends nobody may give up."""
-    job = random_job(cluster.CONFIG, 2, seed=0)
-    seen = []
-
-    def run_on(device, job, *, number, resends):
-        seen.append((number, resends))
-        good = limit == 3 and len(seen) == tries
-        return job.golden().weights, GOOD if good else [{"network_error": 1}, GOOD[1]], COUNTED
-
-    monkeypatch.setattr(cluster, "run_on", run_on)
-    counts, failure = cluster.train(None, job, itertools.count(7), resends=limit)
-    assert seen == [(7 + n, limit << n) for n in range(tries)]
-    if limit == 3:
-        assert not failure
-        assert (counts["given up"], counts["stalls"]) == (2, 0)
-    else:
-        assert failure == f"1 workers gave up with a limit of {limit << tries - 1} resends"
-        assert (counts["given up"], counts["stalls"]) == (tries - 1, 1)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from support.bench import default_seed
+from support.control import BODY_LIMIT, HELLO, Served, await_end, connect, message, raw
 from support.corruption import CorruptingCable
 from support.namespace import Namespace
 
@@ -28,52 +29,8 @@ from p4sgd.host.rpc import address as listening
 from p4sgd.host.rpc import server as serving_clients
 from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_address
 from p4sgd.host.rpc.client import ControlClient, GoneError, RefusalError
-from p4sgd.host.rpc.message import VERSION, _read
-from p4sgd.host.rpc.server import ControlServer, Methods, Until
-
-HELLO = b'{"server":"test","version":%d}' % VERSION
-BODY_LIMIT = 1 << 20
-
-
-def message(head, body=b"", body_bytes=None):
-    return struct.pack("!IQ", len(head), len(body) if body_bytes is None else body_bytes) + head + body
-
-
-class Served:
-    """A server that adds numbers, turned by a thread."""
-
-    def __init__(self, address, *, token=None, most_clients=2):
-        self.total = 0
-        methods = Methods(add=self._add, total=lambda: self.total, echo=self._echo, wait=self._wait)
-        self.server = ControlServer(
-            ControlListener(address, token=token),
-            "test",
-            methods,
-            most_clients=most_clients,
-            busy="is busy",
-            body_limit=BODY_LIMIT,
-        )
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._turn)
-        self._thread.start()
-
-    def _add(self, number: int):
-        self.total += number
-
-    def _echo(self, body):
-        return body.data
-
-    def _wait(self, seconds: float):
-        return Until(lambda: self.total > 0, time.monotonic() + seconds)
-
-    def _turn(self):
-        while not self._is_over.is_set():
-            self.server.turn(0.01)
-        self.server.close()
-
-    def close(self):
-        self._is_over.set()
-        self._thread.join()
+from p4sgd.host.rpc.message import _read
+from p4sgd.host.rpc.server import ControlServer, Methods
 
 
 @pytest.fixture
@@ -85,24 +42,6 @@ def address(tmp_path):
 def served(address):
     with contextlib.closing(Served(address)) as found:
         yield found
-
-
-def connect(address, timeout_s=10, **options):
-    return contextlib.closing(
-        ControlClient(address, "test", "the server", "p4sgd test", timeout_s=timeout_s, **options)
-    )
-
-
-def raw(address, first=message(HELLO)):
-    connection = address.connect(10)
-    connection.sendall(first)
-    return contextlib.closing(connection)
-
-
-def await_end(connection):
-    with contextlib.suppress(ConnectionError):
-        while connection.recv(1 << 16):
-            pass
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -281,13 +220,6 @@ def test_garbage_stops_nothing(served, address):
         client.call("total")
 
 
-@pytest.mark.parametrize("begin", [5, 15, -1])
-def test_who_stops_in_the_middle_is_cut_off(served, address, monkeypatch, begin):
-    monkeypatch.setattr(serving_clients, "_STALL_S", 0.2)
-    with raw(address, message(HELLO) + message(b'{"do":"echo"}', bytes(10))[:begin]) as connection:
-        await_end(connection)
-
-
 def test_the_body_of_who_is_cut_off_is_not_kept(served, address, monkeypatch):
     monkeypatch.setattr(serving_clients, "_STALL_S", 0.2)
     read = _read.__code__
@@ -324,13 +256,19 @@ def test_a_slow_sender_is_no_staller(served, address, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "first", [b"", message(HELLO)[:8], message(HELLO, body_bytes=1 << 40), bytes(5000)], ids=range(4)
+    "first",
+    [b"", message(HELLO)[:8], message(HELLO, body_bytes=1 << 40), bytes(5000)]
+    + [message(HELLO) + message(b'{"do":"echo"}', bytes(10))[:begin] for begin in (5, 15, -1)],
+    ids=range(7),
 )
-def test_strangers_are_no_clients_and_do_not_stay(served, address, monkeypatch, first):
+def test_who_stops_in_the_middle_is_cut_off(served, address, monkeypatch, first):
+    """And is no client before its hello is whole."""
     monkeypatch.setattr(serving_clients, "_STRANGER_S", 0.3)
-    with raw(address, first) as stranger:
-        assert not served.server.has_clients
-        await_end(stranger)
+    monkeypatch.setattr(serving_clients, "_STALL_S", 0.3)
+    with raw(address, first) as connection:
+        if not first.startswith(message(HELLO)):
+            assert not served.server.has_clients
+        await_end(connection)
 
 
 def test_who_comes_while_the_owner_is_busy_is_no_staller(served, address, monkeypatch):

@@ -8,31 +8,33 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.control import HELLO, Served, connect, message
 from support.loopback import loopback
 from support.worker_process import serve_worker
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
-from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
-from p4sgd.host.rpc.message import VERSION, send
 from p4sgd.host.rpc.token import read_token, tls_context
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
-from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 
 TOKEN, OTHER = b"correct horse battery staple", b"incorrect horse battery staple"
-PAIR = registers.LOCAL_MAC
-BEFORE, AFTER = 0x0250_0000_0001, 0x0250_0000_0002
+REQUESTS = message(HELLO) + message(b'{"do":"add","number":7}')
 
 
-def free_address():
+def free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return f"tcp:127.0.0.1:{taken.getsockname()[1]}"
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def address():
+    return ControlAddress(host="127.0.0.1", port=free_port())
 
 
 @pytest.fixture
@@ -41,28 +43,9 @@ def remarks():
 
 
 @pytest.fixture
-def address(remarks):
-    found = free_address()
-    with serve_worker(WorkerConfig.tiny(), found, token=TOKEN, tell=remarks.append):
-        write(found, BEFORE)
+def served(address, remarks):
+    with contextlib.closing(Served(address, token=TOKEN, tell=remarks.append)) as found:
         yield found
-    for token, says in ((TOKEN, "CONFIG --token FILE$"), (None, "CONFIG$")):  # it is started with it
-        with pytest.raises(UserError, match=rf"start it: p4sgd worker .* --control {found} --config {says}"):
-            write(found, AFTER, token)
-
-
-def connect(address, token=TOKEN):
-    return contextlib.closing(RemoteWorker(3, ControlAddress.parse(address), token))
-
-
-def write(address, value, token=TOKEN):
-    with connect(address, token) as worker:
-        client_of(worker).write_pair(PAIR, value)
-
-
-def read(address):
-    with connect(address) as worker:
-        return client_of(worker).read_pair(PAIR)
 
 
 @pytest.mark.parametrize(
@@ -73,25 +56,15 @@ def read(address):
         (TOKEN + b"!", "has another token: give both sides the same file"),
     ],
 )
-def test_who_has_the_token_may_and_others_may_not(address, remarks, token, says):
-    write(address, AFTER)
+def test_who_has_the_token_may_and_others_may_not(served, address, remarks, token, says):
+    with connect(address, token=TOKEN) as client:
+        client.call("add", number=5)
     assert remarks == []
     for _ in range(3):
-        with pytest.raises(UserError, match=f"^worker 3 at {address} {says}"):
-            write(address, BEFORE, token)
-    assert read(address) == AFTER
-    assert remarks == ["a client was refused for want of this worker's token, the last from 127.0.0.1"], "one in 10 s"
-
-
-def requests():
-    """What a client sends to write a register."""
-    heads = {"server": "worker", "version": VERSION}, {"do": "write_registers", "words": [[PAIR[0].offset, 7]]}
-    near, far = socket.socketpair()
-    with near, far:
-        for head in heads:
-            for _ in send(near, head):
-                pass
-        return far.recv(1 << 16)
+        with pytest.raises(UserError, match=f"^the server {says}"):
+            connect(address, token=token)
+    assert served.total == 5
+    assert remarks == ["a client was refused for want of this test's token, the last from 127.0.0.1"], "one in 10 s"
 
 
 def unverified():
@@ -109,35 +82,34 @@ def forged():
 
 
 @pytest.mark.parametrize("make_context", [lambda: None, unverified, forged], ids=["plain", "no certificate", "forged"])
-def test_requests_without_the_token_are_not_carried_out(address, remarks, make_context):
+def test_requests_without_the_token_are_not_carried_out(served, address, remarks, make_context):
     context = make_context()
-    with contextlib.suppress(OSError), ControlAddress.parse(address).connect(10) as connection:
+    with contextlib.suppress(OSError), address.connect(10) as connection:
         encrypted = connection if context is None else context.wrap_socket(connection)
         with encrypted:
-            encrypted.sendall(requests())
+            encrypted.sendall(REQUESTS)
             while got := encrypted.recv(1000):
                 assert b'"ok"' not in got
-    assert read(address) == BEFORE
+    with connect(address, token=TOKEN) as client:
+        assert client.call("total")[0] == 0
     assert len(remarks) == 1
 
 
 class Relay:
     """Passes one connection on to an address, keeps what client and server say, and may ``change`` the former."""
 
-    def __init__(self, address, change=lambda data: data):
+    def __init__(self, there, change=lambda data: data):
         self.said = [b"", b""]
-        self._change = change
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
-        self._there = ControlAddress.parse(address)
-        self._thread = threading.Thread(target=self._run)
+        self.address = ControlAddress(host="127.0.0.1", port=self._listener.getsockname()[1])
+        self._thread = threading.Thread(target=self._run, args=(there, change))
         self._thread.start()
 
-    def _run(self):
-        with self._listener, self._listener.accept()[0] as client, self._there.connect(10) as server:
+    def _run(self, there, change):
+        with self._listener, self._listener.accept()[0] as client, there.connect(10) as server:
             back = threading.Thread(target=self._pass, args=(1, server, client, lambda data: data))
             back.start()
-            self._pass(0, client, server, self._change)
+            self._pass(0, client, server, change)
             back.join()
 
     def _pass(self, index, source, target, change):
@@ -153,55 +125,61 @@ class Relay:
         assert not self._thread.is_alive()
 
 
-def test_what_was_recorded_changes_nothing_when_it_is_sent_again(address):
+def test_what_was_recorded_changes_nothing_when_it_is_sent_again(served, address):
     relay = Relay(address)
-    write(relay.address, AFTER)
+    with connect(relay.address, token=TOKEN) as client:
+        client.call("add", number=5)
     relay.join()
     said = b"".join(relay.said)
-    assert not any(each in said for each in (TOKEN, b"write_registers", b"server"))
-    write(address, BEFORE)
-    with ControlAddress.parse(address).connect(10) as again, contextlib.suppress(ConnectionError):
+    assert not any(each in said for each in (TOKEN, b"number", b"server"))
+    with address.connect(10) as again, contextlib.suppress(ConnectionError):
         again.sendall(relay.said[0])
         while again.recv(65536):
             pass
-    assert read(address) == BEFORE
+    with connect(address, token=TOKEN) as client:
+        assert client.call("total")[0] == 5
 
 
-def test_what_is_changed_on_its_way_changes_nothing(address):
+def test_what_is_changed_on_its_way_changes_nothing(served, address):
     is_armed = threading.Event()
     relay = Relay(address, lambda data: data[:-1] + bytes([data[-1] ^ 1]) if is_armed.is_set() else data)
-    with connect(relay.address) as worker:
-        assert client_of(worker).read_pair(PAIR) == BEFORE
+    with connect(relay.address, token=TOKEN) as client:
+        assert client.call("total")[0] == 0
         is_armed.set()
-        client_of(worker).write_pair(PAIR, AFTER)
         with pytest.raises(P4sgdError):
-            worker.read_register(PAIR[0].offset)
+            client.call("add", number=5)
     relay.join()
-    assert read(address) == BEFORE
+    assert served.total == 0
 
 
-def test_a_server_without_the_token_learns_nothing():
-    """One that has none, or another one, gets no request."""
-    write_to = free_address()
-    with serve_worker(WorkerConfig.tiny(), write_to):
+def test_a_server_without_the_token_learns_nothing(address):
+    with contextlib.closing(Served(address)):
         with pytest.raises(UserError, match="asks for no token, and the cluster file has one: give it --token"):
-            write(write_to, AFTER)
-        with connect(write_to, None) as worker:
-            assert client_of(worker).read_pair(PAIR) == 0
+            connect(address, token=TOKEN)
+        with connect(address) as client:
+            assert client.call("total")[0] == 0
 
 
-def test_an_aggregator_demands_it_too():
-    address = ControlAddress.parse(free_address())
+def test_workers_and_aggregators_demand_it(address):
+    def connect_worker(token):
+        return RemoteWorker(3, address, token)
+
+    with serve_worker(WorkerConfig.tiny(), str(address), token=TOKEN):
+        connect_worker(TOKEN).close()
+        for token in (None, OTHER):
+            with pytest.raises(UserError, match=rf"^worker 3 at {address} .*token"):
+                connect_worker(token)
+    for token, says in ((TOKEN, "CONFIG --token FILE$"), (None, "CONFIG$")):  # it is started with it
+        with pytest.raises(UserError, match=rf"start it: p4sgd worker .* --control {address} --config {says}"):
+            connect_worker(token)
     server = SoftwareAggregatorServer({}, address, slots=4, jobs=2, token=TOKEN)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        control = SoftwareAggregator(address, TOKEN)
-        control.set_mac(BEFORE)
+        SoftwareAggregator(address, TOKEN).close()
         for token in (None, OTHER):
             with pytest.raises(UserError, match="token"):
                 SoftwareAggregator(address, token)
-        assert server.aggregator.mac == BEFORE
     finally:
         server.stop()
         thread.join()
@@ -213,7 +191,7 @@ def test_an_aggregator_demands_it_too():
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
 def test_other_machines_may_not_connect_without_one(host):
-    port = free_address().rpartition(":")[2]
+    port = free_port()
     address = ControlAddress.parse(f"tcp:{host}:{port}")
     with pytest.raises(UserError, match=r"anybody who reaches this address could control .* give --token FILE"):
         ControlListener(address)
@@ -224,7 +202,7 @@ def test_other_machines_may_not_connect_without_one(host):
 
 def test_where_it_is_not_needed(tmp_path):
     for host in ("127.0.0.1", "127.1.2.3", "localhost", "[::1]"):
-        port = free_address().rpartition(":")[2]
+        port = free_port()
         ControlListener(ControlAddress.parse(f"tcp:{host}:{port}")).close()
     with contextlib.closing(ControlListener(ControlAddress(path=tmp_path / "control"), token=TOKEN)) as listener:
         assert listener.token is None
@@ -270,7 +248,7 @@ def test_the_cluster_file_names_it(file, tmp_path):
 
 @pytest.mark.parametrize("words", [["worker"], ["switch", "serve"]])
 def test_programs_that_serve_say_what_is_wrong(words, file, tmp_path):
-    others, port = tmp_path / "others", free_address().rpartition(":")[2]
+    others, port = tmp_path / "others", free_port()
     others.touch(0o640)
     for control, token, says in (
         ("tcp:127.0.0.1:9", others, f"chmod 600 {others}"),
