@@ -1,4 +1,4 @@
-r"""Writes vectors: the committed frames and long random sequences, with what the oracle says of them.
+r"""Writes vectors: the committed frames and long random sequences, with what the model says of them.
 
 python tests/conformance/generate.py                                     # the files of vectors/, judged anew
 python tests/conformance/generate.py --out DIR --seed 1 --frames 100000  # more, for a switch of your own
@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from conformance.oracle import judged
+from conformance.judge import judged
 from conformance.random_sequences import random_cases
 from conformance.vectors import Case, Geometry, read, write
 
@@ -35,7 +35,7 @@ def committed() -> dict[Path, Geometry]:
 
 
 def cases_of(file: Path, geometry: Geometry) -> Iterator[Case]:
-    """The cases of a committed file as the oracle judges them."""
+    """The cases of a committed file as the model judges them."""
     if file.name == RANDOM:
         return random_cases(geometry, SEED, FRAMES // 4 if geometry.version > 1 else FRAMES)
     return judged(list(read(file)), geometry)

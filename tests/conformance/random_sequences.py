@@ -1,12 +1,12 @@
-"""Long random sequences: jobs come and go, packets are lost, late, repeated and broken; the oracle says what comes."""
+"""Long random sequences: jobs come and go, packets are lost, late, repeated and broken; the model says what comes."""
 
 import random
 from collections import deque
 from collections.abc import Iterator
 
 from conformance.frames import ACK, BROADCAST, BYTES, MAC, PARTIAL, PROBE, ROUNDS, VALUES, Frame, is_keyed
-from conformance.oracle import Oracle, Service
-from conformance.vectors import Begin, Case, End, Geometry, Look, Send
+from conformance.judge import Judge
+from conformance.vectors import Begin, Case, End, Geometry, Send
 from p4sgd.hw.spec.job import Job, Member
 
 CASE_FRAMES = 250
@@ -30,7 +30,8 @@ class _Sequence:
         self._geometry = geometry
         self._rng = rng
         self._name = name
-        self._oracle = Oracle(geometry)
+        self._judge = Judge(geometry)
+        self._jobs: dict[int, Job] = {}  # by place
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=60)
         self._hot = rng.sample(range(geometry.slots), rng.randint(1, 4))
         self._places = rng.sample(range(geometry.places), rng.randint(1, min(3, geometry.places)))
@@ -38,7 +39,7 @@ class _Sequence:
         self._workers = rng.choice((1, 2, 2, 3, 3, 4, 8, 32))
 
     def case(self, frames: int) -> Case:
-        rng, oracle = self._rng, self._oracle
+        rng, judge = self._rng, self._judge
         case = Case(self._name, "a random sequence, judged by the oracle", MAC, self._geometry)
         for place in self._places:
             case.steps.append(self._begin(place))
@@ -48,19 +49,17 @@ class _Sequence:
                 case.steps.append(self._begin(rng.choice(self._places)))
             elif chance < 0.011 and self._sent:  # else there might be nothing to send
                 place = rng.choice(self._places)
-                oracle.end(place)
+                judge.end(place)
+                self._jobs.pop(place, None)
                 case.steps.append(End(place))
-            elif chance < 0.05 and oracle.services:
-                case.steps.append(self._look())
+            elif chance < 0.05 and self._jobs:
+                case.steps.append(judge.look(rng.choice(sorted(self._jobs)), rng.choice(self._hot)))
             port, frame = self._next()
             self._sent.append((port, frame))
-            answer, counts = oracle.judge(frame, port)
+            answer, counts = judge.judge(frame, port)
             case.steps.append(Send(frame, port, answer, counts))
-        case.steps += [oracle.look(place, slot) for place in oracle.services for slot in self._hot]
+        case.steps += [judge.look(place, slot) for place in self._jobs for slot in self._hot]
         return case
-
-    def _look(self) -> Look:
-        return self._oracle.look(self._rng.choice(sorted(self._oracle.services)), self._rng.choice(self._hot))
 
     def _begin(self, place: int) -> Begin:
         """The next job in a place: mostly the same workers, under the next number."""
@@ -78,50 +77,51 @@ class _Sequence:
         key = rng.getrandbits(64) if has_key else None
         job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key)
         first_round = rng.choice((1, 1, 65533, 32766, rng.randrange(ROUNDS)))
-        self._oracle.begin(place, job, first_round)
+        self._judge.begin(place, job, first_round)
+        self._jobs[place] = job
         return Begin(place, job, first_round)
 
     def _next(self) -> tuple[int, bytes]:
         """A port and a frame for it."""
         rng = self._rng
-        if self._sent and (rng.random() < 0.12 or not self._oracle.services):
+        if self._sent and (rng.random() < 0.12 or not self._jobs):
             port, frame = rng.choice(self._sent)
         else:
-            port, packet = self._plausible(self._oracle.services[rng.choice(sorted(self._oracle.services))])
+            port, packet = self._plausible(rng.choice(sorted(self._jobs)))
             frame = packet.to_bytes()
         return self._broken(port, frame) if rng.random() < 0.2 else (port, frame)
 
-    def _plausible(self, service: Service) -> tuple[int, Frame]:
+    def _plausible(self, place: int) -> tuple[int, Frame]:
         """What leads a slot on, or a packet of a round nearby."""
-        rng = self._rng
-        everyone = range(len(service.job.members))
+        rng, job = self._rng, self._jobs[place]
+        everyone = range(len(job.members))
         slot = rng.choice(self._hot) if rng.random() < 0.95 else rng.randrange(self._geometry.slots)
-        now = service.moment(slot)
+        now = self._judge.model.slots[place][slot]
         kind, distance, shards = PARTIAL, 1, list(everyone)
-        if not now.is_fresh and not now.is_complete:
-            distance, shards = 0, [shard for shard in everyone if shard not in now.heard]
-        elif not now.is_fresh and not now.is_over:
-            kind, distance, shards = ACK, 0, [shard for shard in everyone if shard not in now.thanked]
+        if now.aggregated and now.aggregated != job.everyone:
+            distance, shards = 0, [shard for shard in everyone if not now.aggregated >> shard & 1]
+        elif now.aggregated and now.acknowledged != job.everyone:
+            kind, distance, shards = ACK, 0, [shard for shard in everyone if not now.acknowledged >> shard & 1]
         if rng.random() < 0.25:
             kind, distance, shards = rng.choice((PARTIAL, ACK)), rng.choice(_DISTANCES), list(everyone)
         shard = rng.choice(shards)
         extremes = rng.random() < 0.3
-        key = service.job.key
+        key = job.key
         if self._geometry.version > 1 and rng.random() < 0.03:  # all is right but that it has a key or none
             key = rng.getrandbits(64) if key is None else None
         count = VALUES
         if key is not None and kind == PARTIAL:
-            joins = distance == 0 and bool(now.partials) and rng.random() < 0.95
-            count = len(now.partials[0].values) if joins else VALUES * rng.choice((1, 1, 2, 3, 8, 46))
+            joins = distance == 0 and bool(now.aggregated) and rng.random() < 0.95
+            count = len(now.sums) if joins else VALUES * rng.choice((1, 1, 2, 3, 8, 46))
         values = tuple(rng.choice(_EXTREMES) if extremes else rng.getrandbits(32) for _ in range(count))
         if rng.random() < 0.06:
             kind, values, key = PROBE, (rng.getrandbits(32), *[0] * (VALUES - 1)), None
-        member = service.job.members[shard]
+        member = job.members[shard]
         packet = Frame(
             kind,
             destination=BROADCAST if kind == PROBE and rng.random() < 0.5 else MAC,
             source=member.mac,
-            job=service.job.number,
+            job=job.number,
             slot=slot,
             round=(now.round + distance) % ROUNDS,
             shard=shard,

@@ -1,4 +1,4 @@
-"""The Python model does as the vectors say; models with a fault do not."""
+"""The compiled aggregator does as the vectors say; models with a fault do not."""
 
 import functools
 from dataclasses import replace
@@ -16,35 +16,31 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 
 KEYED = Geometry(version=2)
 FILES = [file for file, geometry in committed().items() if geometry == Geometry()]
-SUBJECTS = pytest.mark.parametrize("subject", [ModelSubject, BatchSubject])
 SMALL, MIDDLE, LARGE = Geometry(8, 2, 4), Geometry(1024, 8, 32), Geometry(65536, 2, 5)
 
 
-@SUBJECTS
 @pytest.mark.parametrize("close", [False, True], ids=["apart", "close"])
 @pytest.mark.parametrize(("file", "geometry"), committed().items(), ids=lambda of: getattr(of, "name", ""))
-def test_committed_vectors(file, geometry, close, subject):
-    done = run(subject(geometry), read(file), close=close)
+def test_committed_vectors(file, geometry, close):
+    done = run(BatchSubject(geometry), read(file), close=close)
     assert done.cases
     assert not done.left_out
 
 
-@SUBJECTS
 @pytest.mark.parametrize("geometry", [SMALL, MIDDLE, KEYED, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
-def test_cases_of_other_sizes(geometry, subject):
+def test_cases_of_other_sizes(geometry):
     """Those of version 1 too on who speaks version 2: a job without a key is served as ever."""
-    run(subject(geometry), hand_written(geometry))
+    run(BatchSubject(geometry), hand_written(geometry))
 
 
-@SUBJECTS
 @pytest.mark.parametrize("frames", [5_000, pytest.param(times(40_000), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED], ids=str)
-def test_random_sequences(geometry, frames, subject):
+def test_random_sequences(geometry, frames):
     """Each frame apart, and as many as there are in a row at once."""
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     for close in (False, True):
-        assert run(subject(geometry), random_cases(geometry, seed, frames), close=close).frames == frames
+        assert run(BatchSubject(geometry), random_cases(geometry, seed, frames), close=close).frames == frames
 
 
 def test_no_counter_is_missing():
