@@ -1,8 +1,4 @@
-"""The device `cluster`: workers and an aggregator on a real network.
-
-A cluster file says where they are (`p4sgd.host.aggregators.cluster_file`). Workers are worker processes or boards, and
-report their configuration themselves.
-"""
+"""The device `cluster`: workers, processes or boards, and an aggregator on a real network, by a cluster file."""
 
 import contextlib
 import time
@@ -43,7 +39,7 @@ _POLL_S = 0.05
 
 
 def network_settings(cluster: Cluster) -> NetworkSettings:
-    """The network settings of a cluster file, in the units of the workers' registers."""
+    """The network settings of a cluster file."""
     options = cluster.network
     is_emulated = any(worker.board is not None and worker.board.is_emulated for worker in cluster.workers)
     return NetworkSettings(
@@ -61,7 +57,7 @@ _Connection: TypeAlias = RemoteWorker | BoardWorker
 
 
 class ClusterWorker:
-    """A worker of a cluster: its aggregator hears of its joins, and errors of its connection tell which is lost."""
+    """A worker of a cluster: the aggregator hears of its joins, and errors of its connection tell which is lost."""
 
     def __init__(self, job_workers: JobWorkers, shard: int, port: int, connection: _Connection) -> None:
         self._job_workers = job_workers
@@ -92,7 +88,6 @@ class ClusterWorker:
             return self._connection.read_memory(bank, address, size)
 
     def await_end(self, within_s: float) -> bool:
-        """Wait for the end of the run, at most for a time; returns whether no run is under way."""
         with self._losing():
             return self._connection.await_end(within_s)
 
@@ -110,9 +105,8 @@ class ClusterWorker:
 class ClusterDevice(Device):
     """The ``workers`` workers and the aggregator of a cluster file; those that it allows to be late may be missing.
 
-    ``config`` is the configuration that the workers must have. None accepts any, which may differ but for the number of
-    slots. ``ranks`` have a device each: worker i belongs to rank i mod ranks, and rank 0 controls the aggregator, which
-    is None in the others.
+    ``config`` is that of all workers; with None they may differ but for the number of slots. ``ranks`` have a device
+    each: worker i belongs to rank i mod ranks, and rank 0 controls the aggregator, which is None in the others.
 
     A `UserError` if a worker or the aggregator cannot be reached, or if the workers' configurations do not suit; a
     `P4sgdError` if a worker or the aggregator does not answer as it should.
@@ -163,7 +157,7 @@ class ClusterDevice(Device):
         self._arrange(connections)
 
     def _arrange(self, connections: Mapping[int, _Connection]) -> None:
-        """Have these workers, by their index in the cluster file, and number them as shards."""
+        """Number these workers, by their index in the cluster file, as shards."""
         self._connections = dict(sorted(connections.items()))
         ranks = self._ranks
         present = list(self._connections) if ranks.size == 1 else range(len(self._cluster.workers))  # no rank is late
@@ -220,7 +214,6 @@ class ClusterDevice(Device):
                 raise P4sgdError(f"{names} was still running after {timeout_s:g} s")
 
     def drop(self, lost: Collection[int]) -> None:
-        """See `Device.drop`. The connections of lost workers are closed."""
         if self._ranks.size > 1:
             raise P4sgdError("the workers of several ranks cannot go on without the others")
         indices = list(self._connections)
@@ -260,13 +253,12 @@ class ClusterDevice(Device):
         return {shard for shard, index in enumerate(self._connections) if index in came}
 
     def close(self) -> None:
-        """End the job at the aggregator and close all connections. Runs on boards are ended, too."""
+        """End the job at the aggregator and all runs on boards, and close all connections."""
         self._opened.close()
 
 
 def _end_jobs(membership: Membership) -> None:
-    """End jobs as far as possible: an aggregator that is gone has none."""
-    with contextlib.suppress(P4sgdError, UserError):
+    with contextlib.suppress(P4sgdError, UserError):  # an aggregator that is gone has none
         membership.end()
 
 
@@ -286,14 +278,11 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
     _, first, known = workers[0]
     for _, name, there in workers:
         if config is not None and there != config:
-            differences = [
-                f"{key} {value}, not {wanted}"
-                for (key, value), wanted in zip(vars(there).items(), vars(config).values(), strict=True)
-                if value != wanted
-            ]
+            own, wanted = vars(there), vars(config)
+            differ = ", ".join(f"{key} {own[key]}, not {wanted[key]}" for key in own if own[key] != wanted[key])
             raise UserError(
-                f"{name} has another configuration than was asked for ({', '.join(differences)}): leave "
-                f"{option('config')} out, start it with that --config, or use an xclbin of that configuration"
+                f"{name} has another configuration than was asked for ({differ}): leave {option('config')} out, start "
+                "it with that --config, or use an xclbin of that configuration"
             )
         if there.slots != known.slots:  # operation n is in slot n mod slots
             raise UserError(

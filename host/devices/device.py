@@ -25,8 +25,8 @@ WAIT_LIMIT = 1 << 31
 class NetworkSettings:
     """How the workers find the aggregator, and how long they wait for it."""
 
-    # Number of the first job, 0 to 255. If None, and for every job after a failed run, the next number is taken that is
-    # in no worker's JOB register and that the aggregator does not serve: late packets of the last job are dropped.
+    # Number of the first job, 0 to 255. If None, and after a failed run, the next is taken that is in no worker's JOB
+    # register and that the aggregator does not serve: late packets of the last job are dropped.
     job: int | None = None
     first_round: int = 1  # round of the first AllReduce, 0 to 65535: 1 for an aggregator that is new to the job
     # Cycles after which an unanswered packet is sent again, at least 1: by default 10 µs at 250 MHz, several round
@@ -35,8 +35,7 @@ class NetworkSettings:
     doublings: int = 6
     resends: int = 255  # resends before a worker gives up, by default after 160 ms; 0 never gives up
     aggregator_mac: int = 0  # no group address
-    # Different addresses of the workers by shard; by default 02:50:34:53:47 ('P4SG') and the shard, which is enough
-    # where no other job shares a port of the aggregator.
+    # Different addresses of the workers by shard; by default 02:50:34:53:47 ('P4SG') and the shard.
     local_macs: tuple[int, ...] = ()
     # Seconds of delay to expect of programs: an aggregator's answer, workers that are started one after the other. 0 in
     # a simulated network, where wall-clock time means nothing.
@@ -75,8 +74,8 @@ class NetworkError(P4sgdError):
 
 @dataclass(frozen=True)
 class WorkerName:
-    """A worker as the user knows it, also when others were lost or have come: its number in the cluster file, from 0,
-    or its shard on devices without one; and the address at which it is controlled, if it has one."""
+    """A worker as the user knows it, also when others were lost or have come: its number in the cluster file, or its
+    shard on devices without one; and the address at which it is controlled, if it has one."""
 
     number: int
     control: str = ""
@@ -93,7 +92,7 @@ def name_workers(names: Iterable[WorkerName]) -> str:
 
 
 class Worker(Protocol):
-    """One worker: 32-bit registers (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
+    """One worker: 32-bit registers by byte offset (:mod:`p4sgd.hw.spec.registers`) and banks of memory.
 
     Banks are numbered as in `WorkerConfig.memories`. Bank engine · ports + port belongs to one port of an engine: it
     holds that port's part of the engine's lines, and for port 0 also the engine's weights. The labels are in bank
@@ -103,17 +102,14 @@ class Worker(Protocol):
     @property
     def config(self) -> WorkerConfig: ...
 
-    def read_register(self, offset: int) -> int:
-        """Read the word at a byte offset."""
+    def read_register(self, offset: int) -> int: ...
 
-    def write_register(self, offset: int, word: int) -> None:
-        """Write the word at a byte offset."""
+    def write_register(self, offset: int, word: int) -> None: ...
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write C-contiguous bytes. The device may keep a reference, so the caller must not change ``data``."""
 
-    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
-        """Read ``size`` bytes."""
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]: ...
 
 
 class Device(Protocol):
@@ -168,8 +164,7 @@ class Device(Protocol):
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """Add workers that were dropped or late and are there now, and renumber all, which must then join a job anew;
-        returns the shards of the new ones. ``tell`` is called with a remark on each worker that is there and does not
-        suit, every time."""
+        returns the shards of the new ones. ``tell`` gets a remark on each worker that is there and does not suit."""
         return ()
 
     def clear(self) -> None:

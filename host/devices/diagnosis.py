@@ -1,9 +1,8 @@
 """Diagnosis of network errors: probes to the aggregator, and an explanation of why workers gave up waiting."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from p4sgd.host.devices.device import WorkerName, name_workers
 from p4sgd.hw.spec import registers
@@ -48,20 +47,16 @@ def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, ec
     return _wait_for_echo(client, number, echo_s)
 
 
-def probe_until_answered(client: RegisterClient, slot: int, echo_s: float) -> Echo | None:
-    """Send up to `PROBES` probes to PEER_MAC about a slot, until one is answered; None if none is."""
-    numbers = range(1, 1 + PROBES)
-    answers = (probe(client, slot=slot, number=number, broadcast=False, echo_s=echo_s) for number in numbers)
-    return next((answer for answer in answers if answer is not None), None)
-
-
 def _wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo | None:
-    for _ in _polls(echo_s):
+    end, polls = time.monotonic() + echo_s, 0
+    while True:
+        # In seconds, poll once more in the end: this process may have been suspended since the last poll.
+        is_last = time.monotonic() >= end if echo_s else (polls := polls + 1) == _READS
         head = client.read(registers.ECHO)
         if head["came"] and head["number"] == number:
             break
-    else:
-        return None
+        if is_last:
+            return None
     about = client.read(registers.ECHO_JOB)
     return Echo(
         failed=tuple(check for bit, check in enumerate(VERDICT) if head["verdict"] >> bit & 1),
@@ -76,17 +71,6 @@ def _wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo |
         acknowledged=client.read(registers.ECHO_ACKNOWLEDGED)["value"],
         cycles=client.read(registers.ECHO_CYCLES)["value"],
     )
-
-
-def _polls(echo_s: float) -> Iterator[None]:
-    """Iterate as often as an echo should be polled for."""
-    if not echo_s:
-        yield from repeat(None, _READS)
-        return
-    end = time.monotonic() + echo_s
-    while time.monotonic() < end:
-        yield
-    yield  # once more, as this process may have been suspended since the last poll
 
 
 @dataclass(frozen=True)
@@ -129,13 +113,15 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
     reason = client.read(registers.GIVEN_UP)
     if not reason["given_up"]:
         return None
-    echo = _wait_for_echo(client, _OWN_PROBE, echo_s) or probe_until_answered(client, reason["slot"], echo_s)
+    echo, slot = _wait_for_echo(client, _OWN_PROBE, echo_s), reason["slot"]
+    for number in range(1, 1 + PROBES):
+        echo = echo or probe(client, slot=slot, number=number, broadcast=False, echo_s=echo_s)
     version, highest = (
         KEYED_VERSION if client.read(register)["value"] else VERSION
         for register in (registers.MERGE, registers.MERGE_MOST)
     )
     workers = client.read(registers.JOB)["workers"]
-    return GiveUpReport(reason["slot"], reason["round"], bool(reason["partial"]), workers, echo, version, highest)
+    return GiveUpReport(slot, reason["round"], bool(reason["partial"]), workers, echo, version, highest)
 
 
 def explain_network_error(
@@ -155,10 +141,9 @@ def explain_network_error(
     if text := _explain_refusal(answered, named):
         return text, frozenset()
     absent = {shard: report.absent or frozenset() for shard, report in answered.items()}
-    if any(shard in lacking for shard, lacking in absent.items()):
-        return _explain_loss_up({shard: answered[shard] for shard in answered if shard in absent[shard]}, named), (
-            frozenset()
-        )
+    lost = {shard: answered[shard] for shard, lacking in absent.items() if shard in lacking}
+    if lost:
+        return _explain_loss_up(lost, named), frozenset()
     gone = frozenset().union(*absent.values()) - answered.keys()
     if gone:
         waiting = [shard for shard, lacking in absent.items() if lacking - answered.keys()]
@@ -170,14 +155,10 @@ def explain_network_error(
         return "a worker gave up waiting for the network, but no worker says any more what it was waiting for", gone
     where = next(iter(given_up.values()))
     if len(given_up) < len(reports):  # a link cut in the last round stops only its own worker
-        return (
-            f"{_full(given_up, named)} no longer reaches the aggregator, not even with a probe, while the other "
-            f"workers ran to the end: check that link {where}"
-        ), frozenset(given_up)
-    return (
-        f"the aggregator does not answer worker {_numbers(given_up, named)}, not even a probe: its address is wrong, "
-        f"it does not run, or a link is down {where}"
-    ), frozenset()
+        text = f"{_full(given_up, named)} no longer reaches the aggregator, not even with a probe, while the other"
+        return f"{text} workers ran to the end: check that link {where}", frozenset(given_up)
+    text = f"the aggregator does not answer worker {_numbers(given_up, named)}, not even a probe"
+    return f"{text}: its address is wrong, it does not run, or a link is down {where}", frozenset()
 
 
 def _explain_refusal(answered: dict[int, GiveUpReport], names: Sequence[WorkerName]) -> str | None:
@@ -219,10 +200,8 @@ def _explain_delay(
             if other.partial and (other.slot, other.round) == (report.slot, report.round) and late in absent[worker]
         ]
         if waited:  # its PARTIAL has come meanwhile: otherwise it were lost on the way up
-            return (
-                f"{names[late]} was late: worker {_numbers(waited, names)} had given up when its PARTIAL came {report}"
-                "; find out what delayed it, or let workers wait longer"
-            )
+            what = f"worker {_numbers(waited, names)} had given up when its PARTIAL came {report}"
+            return f"{names[late]} was late: {what}; find out what delayed it, or let workers wait longer"
     for worker, report in answered.items():
         if not absent[worker]:
             answer, last = ("FULL", "PARTIAL") if report.partial else ("CLEAR", "ACK")
@@ -235,9 +214,7 @@ def _explain_delay(
         f"worker {names[worker].number} for {_numbers(absent[worker], names)} {report}"
         for worker, report in answered.items()
     )
-    return (
-        f"workers waited for each other in vain: {waits}; find out what delayed one of them, or let workers wait longer"
-    )
+    return f"workers waited for each other in vain: {waits}; find out what delayed one, or let workers wait longer"
 
 
 def _full(workers: Iterable[int], names: Sequence[WorkerName]) -> str:

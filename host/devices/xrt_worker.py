@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from p4sgd.host.devices.device import read_configuration
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress, read_sensors
+from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
 from p4sgd.host.xrt.kernel import PAGE, BoardKernel
 from p4sgd.host.xrt.mac import open_mac
 from p4sgd.hw.spec import registers
@@ -77,11 +77,6 @@ class BoardWorker:
         """Current state of the Ethernet link; None if the xclbin has no MAC."""
         return None if self.mac is None else self.mac.link_state()
 
-    @property
-    def sensors(self) -> dict[str, int | None]:
-        """See `read_sensors`."""
-        return read_sensors(self._address.device)
-
     def read_register(self, offset: int) -> int:
         if offset == registers.CTRL.offset:
             word, self._seen = self._read_control(), 0
@@ -106,8 +101,7 @@ class BoardWorker:
         self._kernel.write_register(offset, word)
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes: a `UserError` if the board's memory is full, a `P4sgdError` if the bank would have to move
-        during a run."""
+        """Write bytes: a `UserError` if the memory is full, a `P4sgdError` if the bank would have to move in a run."""
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         end = address + content.size
         if end > self._memories[bank].size:  # with room for weights, which usually follow: so the bank moves only once
@@ -119,7 +113,6 @@ class BoardWorker:
         return self._memories[bank].read(address, size)
 
     def await_end(self, within_s: float) -> bool:
-        """Wait up to ``within_s`` seconds for the end of the run; returns whether no run is under way."""
         began = time.monotonic()
         while not self._is_idle():
             waited = time.monotonic() - began
@@ -145,7 +138,6 @@ class BoardWorker:
         return bool(registers.CTRL.decode(self._read_control())["idle"])
 
     def _end_run(self) -> None:
-        """Abort the run, if one is under way."""
         if self._is_idle():
             return
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
@@ -198,7 +190,6 @@ class AddressRegisters:
         return offset in self._places
 
     def read(self, offset: int) -> int:
-        """The word as it was written."""
         return self._words[offset]
 
     def write(self, offset: int, word: int) -> None:

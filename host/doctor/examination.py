@@ -20,7 +20,7 @@ from p4sgd.host.doctor.finding import Evidence, Examination, Finding, Problem, R
 from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.packet import GROUP_BIT, KEYED_VERSION, VERSION, DropReason
+from p4sgd.hw.spec.packet import KEYED_VERSION, VERSION, DropReason
 from p4sgd.hw.spec.register_map import RegisterClient
 
 _DOUBLINGS, _RESENDS = 3, 24
@@ -75,14 +75,9 @@ def _stages(device: Device, network: NetworkSettings, names: Sequence[WorkerName
     clients = [client_of(worker) for worker in device.workers]
     findings = [_examine_worker(*each) for each in zip(range(len(names)), names, clients, strict=True)]
     boards = device.boards if isinstance(device, ClusterDevice) else {}
-    for shard, board in sorted(boards.items()):
-        if readings := board.sensors:  # no value is a failure
-            measured = {name: "unknown" if value is None else value for name, value in readings.items()}
-            findings += judge(shard, "board", measured)
     yield findings + examine_ethernet(boards, aggregator)
     session = Session(device, network)
     trial = Trial(device, session)
-    yield _examine_identities(clients, names, network)
     links, settings, patience = list[Finding](), list[Finding](), 0
     for shard, (client, worker) in enumerate(zip(clients, device.workers, strict=True)):
         link, echo = _examine_link(shard, client, worker.config, aggregator, network)
@@ -196,43 +191,15 @@ def _why_silent(sent: int, counted: Mapping[str, int], drops: Mapping[DropReason
     )
 
 
-def _examine_identities(
-    clients: Sequence[RegisterClient], names: Sequence[WorkerName], network: NetworkSettings
-) -> list[Finding]:
-    """Look for workers with the same shard or address, and for group addresses: a finding ``settings`` for each.
-
-    This comes before the probes, because an aggregator's answers about two equal workers would be misleading.
-    """
-    findings: list[Finding] = []
-    shards: dict[int, int] = {}
-    macs: dict[int, int] = {}
-    for worker, client in enumerate(clients):
-        shard, mac = client.read(registers.JOB)["shard"], client.read_pair(registers.LOCAL_MAC)
-        address = address_text(mac, udp=network.udp)
-        problems = []
-        if (other := shards.setdefault(shard, worker)) != worker:
-            text = f"it is shard {shard}, and so is {names[other]}"
-            problems.append(Problem(text, "give each a shard of its own in JOB"))
-        if (other := macs.setdefault(mac, worker)) != worker:
-            text = f"its address is {address}, and so is that of {names[other]}"
-            problems.append(Problem(text, "give each an address of its own in LOCAL_MAC"))
-        if mac >> GROUP_BIT & 1:
-            text = f"its address {address} is that of a group: switches do not forward answers to it alone"
-            problems.append(Problem(text, "give it the address of a single host in LOCAL_MAC"))
-        if problems:
-            findings += judge(worker, "settings", {"shard": shard, "address": address}, *problems)
-    return findings
-
-
 def _examine_settings(
-    worker: int, client: RegisterClient, config: WorkerConfig, echo: Echo, session: Session
+    shard: int, client: RegisterClient, config: WorkerConfig, echo: Echo, session: Session
 ) -> list[Finding]:
     """Compare a worker's settings with the aggregator's, as its echo about the worker's last slot has them."""
-    who, local = client.read(registers.JOB), client.read_pair(registers.LOCAL_MAC)
-    text = partial(address_text, udp=session.network.udp)
+    who, text = client.read(registers.JOB), partial(address_text, udp=session.network.udp)
+    local, expected = text(client.read_pair(registers.LOCAL_MAC)), text(echo.expected)
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
-    evidence |= {"slots": config.slots, "version": session.version, "port": echo.port, "address": text(local)}
-    problems = [_why_dropped(check, who, text(local), config, echo, text(echo.expected)) for check in echo.failed]
+    evidence |= {"slots": config.slots, "version": session.version, "port": echo.port, "address": local}
+    problems = [_why_dropped(check, who, local, config, echo, expected) for check in echo.failed]
     highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
     if not session.version <= echo.version <= highest:
         other = Problem(
@@ -242,19 +209,18 @@ def _examine_settings(
         problems.insert(0, other)
     if problems:
         evidence |= {"aggregator_workers": echo.workers, "aggregator_slots": echo.slots}
-        evidence |= {"aggregator_version": echo.version, "aggregator_expects": text(echo.expected)}
+        evidence |= {"aggregator_version": echo.version, "aggregator_expects": expected}
     resend_cycles, needed = client.read(registers.RESEND_CYCLES)["value"], _ROUND_TRIPS * echo.cycles
     if resend_cycles < needed:
         evidence |= {"resend_cycles": resend_cycles, "cycles": echo.cycles}
         early = Problem(
             f"it sends packets again after {resend_cycles * CLOCK_NS / 1000:g} µs, less than {_ROUND_TRIPS} times the "
-            f"{echo.cycles * CLOCK_NS / 1000:g} µs that an answer takes: packets are resent whose answers are on their "
-            "way",
+            f"{echo.cycles * CLOCK_NS / 1000:g} µs that an answer takes",
             f"let it wait {-(-needed * CLOCK_NS // 1000)} µs or more: resend_us of the cluster file",
             Result.WARNING,
         )
         problems.append(early)
-    return judge(worker, "settings", evidence, *problems)
+    return judge(shard, "settings", evidence, *problems)
 
 
 def _why_dropped(

@@ -61,23 +61,14 @@ _libc.sendmmsg.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_uint, ctypes.
 
 
 class FrameBatch:
-    """A buffer for ``rows`` frames, and what the system has to know of it.
-
-    Attributes
-    ----------
-    frames, sizes
-        Their bytes, uint8 (rows, `ROOM`), and sizes in bytes, int64 (rows,).
-    names
-        Socket addresses that datagrams come from or go to, struct sockaddr_in of ip(7), uint8 (rows, 16).
-    frames_in, frames_out, datagrams_in, datagrams_out
-        What receives and sends whole frames, or of each what follows its EtherType, with its socket address.
-    """
+    """A buffer for ``rows`` frames, and what the system has to know of it: ``frames_in`` and ``frames_out`` move whole
+    frames, ``datagrams_in`` and ``datagrams_out`` what follows the EtherType of each, with its socket address."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.frames = np.zeros((rows, ROOM), np.uint8)
-        self.sizes = np.zeros(rows, np.int64)
-        self.names = np.zeros((rows, _NAME_BYTES), np.uint8)
+        self.sizes = np.zeros(rows, np.int64)  # in bytes
+        self.names = np.zeros((rows, _NAME_BYTES), np.uint8)  # struct sockaddr_in of ip(7), of datagrams
         self.names[:, :2] = np.array([socket.AF_INET], np.uint16).view(np.uint8)
         self.frames_in, self.frames_out = (_Messages(self.frames, self.sizes, 0) for _ in range(2))
         self.datagrams_in, self.datagrams_out = (
@@ -88,7 +79,7 @@ class FrameBatch:
         return self.frames[row, : self.sizes[row]].tobytes()
 
     def put(self, row: int, frame: bytes) -> None:
-        """Set a frame. Of one that is longer than a row the beginning is kept."""
+        """Set a frame; of one that is longer than a row, its beginning."""
         size = min(len(frame), ROOM)
         self.frames[row, :size] = np.frombuffer(frame, np.uint8, size)
         self.sizes[row] = size
@@ -134,9 +125,8 @@ class _Messages:
         recvmmsg(2), but not if nothing waits. The size of a name stays: all are of the same family."""
         count = int(_libc.recvmmsg(descriptor, self._at, self._rows, socket.MSG_DONTWAIT, None))
         if count < 0:
-            number = ctypes.get_errno()
-            if number not in (errno.EAGAIN, errno.EINTR):
-                raise OSError(number, os.strerror(number))
+            if (error := _error()).errno not in (errno.EAGAIN, errno.EINTR):
+                raise error
             return 0
         self._sizes[:count] = self._came[:count]
         self._sizes[:count] += self._head
@@ -146,15 +136,25 @@ class _Messages:
         """Let the first messages be those of rows."""
         _choose(*self._chosen, self._places, self._names, rows, self._sizes, self._head)
 
-    def send(self, descriptor: int, rows: Numbers) -> int:
-        """Send rows through a socket, in this order; returns how many it has taken before one could not be sent. Raises
-        OSError as sendmmsg(2), if the first row cannot be sent: `BlockingIOError` if the socket is full."""
-        self.choose(rows)
-        count = int(_libc.sendmmsg(descriptor, self._at, rows.size, socket.MSG_DONTWAIT))
-        if count < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return count
+    def send(self, descriptor: int, rows: Numbers) -> list[OSError]:
+        """Send rows through a socket, in this order; returns an error of sendmmsg(2) for each that could not be sent:
+        `BlockingIOError` for all the rest if the socket is full."""
+        errors: list[OSError] = []
+        while rows.size:
+            self.choose(rows)
+            count = int(_libc.sendmmsg(descriptor, self._at, rows.size, socket.MSG_DONTWAIT))
+            if count < 0:  # of the first row; the next ones may be sent
+                errors.append(error := _error())
+                if isinstance(error, BlockingIOError):
+                    return errors + [error] * (rows.size - 1)
+                count = 1
+            rows = rows[count:]
+        return errors
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
 
 def _places(rows: npt.NDArray[Any]) -> Places:

@@ -17,48 +17,30 @@ from p4sgd.hw.spec.udp import ETHERNET_BYTES
 if TYPE_CHECKING:
     from p4sgd.host.links.batch import FrameBatch
 
-_SO_ATTACH_FILTER = 26
-"""From asm-generic/socket.h; :mod:`socket` does not have it."""
+_SO_ATTACH_FILTER, _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC, _ETH_P_ALL = 26, 263, 1, 1, 3
+"""From asm-generic/socket.h, linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` lacks them."""
 
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 """BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K and BPF_RET | BPF_K, from linux/bpf_common.h."""
 
-_PROTOCOL, _DIRECTION, _TAG_PRESENT = 0xFFFF_F000, 0xFFFF_F004, 0xFFFF_F030
-"""SKF_AD_OFF and SKF_AD_PROTOCOL, SKF_AD_PKTTYPE and SKF_AD_VLAN_TAG_PRESENT, from linux/filter.h."""
+_PROTOCOL, _DIRECTION, _TAG_PRESENT, _OUTGOING = 0xFFFF_F000, 0xFFFF_F004, 0xFFFF_F030, 4
+"""SKF_AD_OFF and SKF_AD_PROTOCOL, SKF_AD_PKTTYPE and SKF_AD_VLAN_TAG_PRESENT, from linux/filter.h; PACKET_OUTGOING."""
 
-_OUTGOING = 4
-"""PACKET_OUTGOING, from linux/if_packet.h."""
-
-
-def attach_untagged_filter(receiver: socket.socket, ethertype: int) -> None:
-    """Make a packet socket receive only frames of an EtherType that arrived without a VLAN tag.
-
-    Linux strips the tag, so that the frame looks untagged, and reports separately that there was one.
-    """
-    program = (
-        (_LOAD, 0, 0, _PROTOCOL),
-        (_EQUAL, 0, 5, ethertype),
-        (_LOAD, 0, 0, _DIRECTION),
-        (_EQUAL, 3, 0, _OUTGOING),
-        (_LOAD, 0, 0, _TAG_PRESENT),
-        (_EQUAL, 0, 1, 0),
-        (_RETURN, 0, 0, 0xFFFF),  # as many bytes as there are
-        (_RETURN, 0, 0, 0),
-    )
-    code = b"".join(struct.pack("HBBI", *step) for step in program)
-    room = ctypes.create_string_buffer(code, len(code))
-    receiver.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(room)))
-
-
-_SOL_PACKET = 263
-_PACKET_ADD_MEMBERSHIP = 1
-_PACKET_MR_PROMISC = 1
-_ETH_P_ALL = 3
-"""From linux/socket.h, linux/if_packet.h and linux/if_ether.h; :mod:`socket` does not have them."""
+_UNTAGGED = (
+    (_LOAD, 0, 0, _PROTOCOL),
+    (_EQUAL, 0, 5, ETHERTYPE),
+    (_LOAD, 0, 0, _DIRECTION),
+    (_EQUAL, 3, 0, _OUTGOING),
+    (_LOAD, 0, 0, _TAG_PRESENT),
+    (_EQUAL, 0, 1, 0),
+    (_RETURN, 0, 0, 0xFFFF),  # as many bytes as there are
+    (_RETURN, 0, 0, 0),
+)
+"""Filter for frames of the protocol that arrived without a VLAN tag. Linux strips the tag, so that the frame looks
+untagged, and reports separately that there was one."""
 
 _ROOM = 2048
 """Size of the buffer for a frame. A longer frame is truncated, but still too long to be a packet."""
-
 
 _OF_ONE_FRAME = (errno.EMSGSIZE, errno.ENOBUFS)
 """Errors that say nothing about the interface: a frame is longer than it carries, or its queue dropped one."""
@@ -73,6 +55,8 @@ class EthernetLink:
     or permission is missing: raw sockets need CAP_NET_RAW.
     """
 
+    address = None  # frames keep the addresses that they have
+
     def __init__(self, interface: str) -> None:
         self.lost = 0
         self._interface = interface
@@ -81,7 +65,10 @@ class EthernetLink:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         try:
             enlarge_receive_buffer(self._socket)
-            attach_untagged_filter(self._socket, ETHERTYPE)
+            code = b"".join(struct.pack("HBBI", *step) for step in _UNTAGGED)
+            room = ctypes.create_string_buffer(code, len(code))
+            program = struct.pack("HP", len(_UNTAGGED), ctypes.addressof(room))
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
             self._bind()
         except BaseException:
             self._socket.close()
@@ -108,10 +95,6 @@ class EthernetLink:
         if not isinstance(error, BlockingIOError):
             self._is_bound = error.errno in _OF_ONE_FRAME
 
-    @property
-    def address(self) -> None:
-        """None: frames keep the addresses that they have."""
-
     def fileno(self) -> int:
         return self._socket.fileno()
 
@@ -136,16 +119,9 @@ class EthernetLink:
             return None
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
-        while rows.size:
-            self._revive()
-            try:
-                rows = rows[batch.frames_out.send(self._socket.fileno(), rows) :]
-            except BlockingIOError:
-                self.lost += rows.size
-                return
-            except OSError as error:  # of the first row; the next ones may be sent
-                self._note(error)
-                rows = rows[1:]
+        self._revive()
+        for error in batch.frames_out.send(self._socket.fileno(), rows):
+            self._note(error)
 
     def receive_batch(self, batch: "FrameBatch") -> int:
         self._revive()
@@ -156,5 +132,4 @@ class EthernetLink:
             return 0
 
     def close(self) -> None:
-        """Close the socket, which ends promiscuous mode."""
         self._socket.close()

@@ -50,8 +50,7 @@ class Link(Protocol):
 class BatchLink(Link, Protocol):
     """A link that moves many frames at a time, too, for an aggregator whose frames never become objects.
 
-    It is no use to workers, whose do: of 8 frames, each takes 1 µs to send one by one on Ethernet and 2 µs in a batch,
-    into which it must be copied first; received it takes 1.0 and 1.1 µs (in UDP 1.9 and 3.4, 2.6 and 2.3).
+    To workers, whose do, it is no use: of 8 frames each takes 1 µs to send one by one on Ethernet, 2 µs in a batch.
     """
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:

@@ -66,9 +66,7 @@ def address_text(address: int, *, udp: bool) -> str:
     return udp_address_text(address) if udp else mac_text(address)
 
 
-_IP_PKTINFO = 8
-_IP_MTU_DISCOVER = 10
-_IP_PMTUDISC_DO = 2
+_IP_PKTINFO, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 8, 10, 2
 """From linux/in.h; :mod:`socket` does not have them."""
 
 _ETHERTYPE = packet.ETHERTYPE.to_bytes(2, "big")
@@ -79,8 +77,7 @@ _PACKET_INFO = struct.Struct("=I4s4s")
 """struct in_pktinfo of ip(7): index of the interface through which a datagram arrived, and addresses."""
 
 _SIOCGIFCONF = 0x8912
-_CONFIGURED = struct.Struct("16s4x4s16x")
-_MOST_CONFIGURED = 1024
+_CONFIGURED, _MOST_CONFIGURED = struct.Struct("16s4x4s16x"), 1024
 """From linux/sockios.h; an address in the answer of netdevice(7): label of its interface, and address."""
 
 _TTL = 64
@@ -108,9 +105,9 @@ def _source_bytes(host: str, port: int) -> bytes | None:
     return address_of(ipv4, port if port in PROGRAM_PORTS else PORT).to_bytes(6, "big")
 
 
-def interface_of(opened: socket.socket, address: IPv4Address) -> str:
-    """Interface that has an address, in the network namespace of a socket. All others that are local, such as
-    127.0.0.2, are those of lo."""
+def _interface_of(opened: socket.socket, address: IPv4Address) -> str:
+    """Interface that has an address, in the network namespace of a socket; lo for all others that are local, such as
+    127.0.0.2."""
     room = ctypes.create_string_buffer(_MOST_CONFIGURED * _CONFIGURED.size)
     answer = fcntl.ioctl(opened, _SIOCGIFCONF, struct.pack("iP", len(room), ctypes.addressof(room)))
     size, _ = struct.unpack("iP", answer)
@@ -131,26 +128,24 @@ class UdpLink:
     def __init__(self, address: int, group: IPv4Address | None = None) -> None:
         self.lost = 0
         self.address = address
-        local, port = socket_address_of(address)
-        self._ipv4 = local
+        self._ipv4, port = socket_address_of(address)
         self._interface = 0
         self._epoll = select.epoll()
         self._receivers: list[tuple[socket.socket, bytes]] = []
         try:
-            self._local = self._open(local, port, address)
+            self._local = self._open(self._ipv4, port, address)
             # Datagrams are not fragmented. Linux makes and verifies their checksums, and drops those with flipped bits.
             self._local.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._local.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-            self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, local.packed)
+            self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, self._ipv4.packed)
             self._local.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, _TTL)
-            interface = interface_of(self._local, local)
-            longest = ask_interface(self._local, interface, SIOCGIFMTU) - (HEADER_BYTES - ETHERNET_BYTES)
+            longest = self._ask_interface(SIOCGIFMTU) - (HEADER_BYTES - ETHERNET_BYTES)
             self.most_bytes = ETHERNET_BYTES + min(LONGEST_PAYLOAD, longest)
             if port == PORT:
                 self._open(socket_address_of(BROADCAST)[0], PORT, BROADCAST, shared=True)
             if group is not None:
                 member = self._open(group, PORT, address_of(group), shared=True)
-                member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.packed + local.packed)
+                member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.packed + self._ipv4.packed)
         except BaseException:
             self.close()
             raise
@@ -168,7 +163,6 @@ class UdpLink:
         return opened
 
     def fileno(self) -> int:
-        """File descriptor that is readable when any of the sockets is."""
         return self._epoll.fileno()
 
     def reaches(self, address: int) -> bool:
@@ -203,15 +197,8 @@ class UdpLink:
         return None
 
     def send_batch(self, batch: "FrameBatch", rows: npt.NDArray[np.int64]) -> None:
-        self.lost += rows.size
-        rows = batch.put_names(rows)
-        self.lost -= rows.size
-        while rows.size:
-            try:
-                rows = rows[batch.datagrams_out.send(self._local.fileno(), rows) :]
-            except OSError:  # of the first row; the next ones may be sent
-                self.lost += 1
-                rows = rows[1:]
+        named = batch.put_names(rows)
+        self.lost += rows.size - named.size + len(batch.datagrams_out.send(self._local.fileno(), named))
 
     def receive_batch(self, batch: "FrameBatch") -> int:
         (local, _), *shared = self._receivers
@@ -228,9 +215,11 @@ class UdpLink:
         """Whether a datagram arrived on the interface of the local address; sockets for broadcasts receive from all."""
         index, *_ = _PACKET_INFO.unpack(told)
         if index != self._interface:  # or another interface has the address now
-            name = interface_of(self._local, self._ipv4)
-            self._interface = ask_interface(self._local, name, SIOCGIFINDEX)
+            self._interface = self._ask_interface(SIOCGIFINDEX)
         return bool(index == self._interface)
+
+    def _ask_interface(self, request: int) -> int:
+        return ask_interface(self._local, _interface_of(self._local, self._ipv4), request)
 
     def close(self) -> None:
         self._epoll.close()

@@ -26,27 +26,22 @@ _EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")
 class BoardAddress:
     """A board of this machine or of Vitis' emulator, and the bitstream that it runs."""
 
-    # XRT's name of the board: its PCI address ``DDDD:BB:DD.F`` (domain, bus, device and function), or the number of an
-    # emulated board.
-    device: str
+    device: str  # XRT's name: the PCI address ``DDDD:BB:DD.F``, or the number of an emulated board
     xclbin: Path  # the file that v++ has linked
-    # Number of the compute unit of a kernel. Only an emulated board has several workers, each a unit of its own.
-    unit: int = 1
+    unit: int = 1  # compute unit of a kernel: only an emulated board has several workers, each a unit of its own
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.device}{f'/{self.unit}' if self.unit > 1 else ''}"
 
     @property
     def is_emulated(self) -> bool:
-        """Whether Vitis emulates the board: in a simulation, seconds of this machine mean nothing."""
+        """Vitis emulates the board: seconds of this machine mean nothing."""
         return self.device.isdecimal()
 
 
 def parse_device(text: str) -> tuple[str, int]:
-    """XRT's name of a board, and the number of a unit on it, from its address; UserError if the text is none.
-
-    That is ``xrt:DDDD:BB:DD.F``, where the domain may be left out, or of an emulated board ``xrt:N`` or ``xrt:N/UNIT``.
-    """
+    """XRT's name of a board and the number of a unit on it, from ``xrt:DDDD:BB:DD.F``, where the domain may be left
+    out, or of an emulated board ``xrt:N`` or ``xrt:N/UNIT``; UserError if the text is none."""
     device = text.removeprefix(PREFIX).lower()
     if text.startswith(PREFIX):
         if emulated := _EMULATED.fullmatch(device):
@@ -68,7 +63,7 @@ class FoundBoard:
     """A board of this machine. Its text is its address."""
 
     bdf: str  # its PCI address
-    shell: str  # its name; empty if unknown
+    shell: str  # empty if unknown
     is_ready: bool  # else it has no shell loaded, or is being reset
 
     def __str__(self) -> str:
@@ -84,40 +79,11 @@ def find_boards() -> list[FoundBoard]:
     """The boards that XRT's kernel driver reports, in the order of their PCI addresses. XRT itself is not needed."""
     if not DRIVER.is_dir():
         return []
-    boards = sorted(entry for entry in DRIVER.iterdir() if _BDF.fullmatch(entry.name))
-    return [FoundBoard(board.name, _shell(board), _text(board / "ready") in ("1", "0x1")) for board in boards]
-
-
-_SENSORS = {
-    "watts": ("xmc_power", 1_000_000),
-    "fpga_celsius": ("xmc_fpga_temp", 1),
-    "hbm_celsius": ("xmc_hbm_temp", 1),
-    "cage_celsius": ("xmc_cage_temp0", 1),
-}
-"""File of each sensor, and what its number is divided by: power is in µW. They are those of XRT's own reports
-(github.com/Xilinx/XRT, src/runtime_src/core/pcie/linux/device_linux.cpp; driver/linux/xocl/subdev/xmc.c)."""
-
-
-def read_sensors(device: str) -> dict[str, int | None]:
-    """Last measurements of a board's satellite controller, by XRT's name of the board: W of the card, and °C of the
-    FPGA, its HBM and the module in cage 0.
-
-    None for a sensor that the driver does not have, or that reads 0, as one does that the card has not. Empty if the
-    driver has no such board, as in Vitis' emulator. XRT itself is not needed.
-    """
-    board = DRIVER / device
-    if not board.is_dir():
-        return {}
-    readings: dict[str, int | None] = {}
-    for name, (file, unit) in _SENSORS.items():
-        texts = [_text(path) for path in sorted(board.glob(f"xmc.*/{file}"))]
-        number = next((int(text) for text in texts if text.isdecimal()), 0)
-        readings[name] = round(number / unit) or None
-    return readings
-
-
-def _shell(board: Path) -> str:
-    return next(filter(None, map(_text, sorted(board.glob("rom.*/VBNV")))), "")
+    found = []
+    for board in sorted(entry for entry in DRIVER.iterdir() if _BDF.fullmatch(entry.name)):
+        shell = next(filter(None, map(_text, sorted(board.glob("rom.*/VBNV")))), "")
+        found.append(FoundBoard(board.name, shell, _text(board / "ready") in ("1", "0x1")))
+    return found
 
 
 def _text(path: Path) -> str:
@@ -190,9 +156,8 @@ _OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}
 
 
 def open_board(name: str, address: BoardAddress) -> OpenBoard:
-    """Open a board and load its xclbin, unless this program has it open already; ``name`` is for messages.
-
-    Loading the same xclbin twice does no harm to a board. But Vitis' emulator would start again and lose its kernels.
+    """Open a board and load its xclbin, unless this program has it open already: Vitis' emulator would start again and
+    lose its kernels. ``name`` is for messages.
 
     UserError if XRT, the board or the xclbin is missing, if the xclbin is for another shell, or if the board runs
     another xclbin, for this program or another one. P4sgdError if XRT fails otherwise.

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +16,10 @@ from p4sgd.hw.spec.registers import MAGIC_WORD
 PAGE = 4096
 """Size and alignment of buffers are multiples of this."""
 
-CHUNK_BYTES = 4 << 20
-"""Size of the chunks of an upload. While the board fetches one, the next is copied into the buffer."""
-
 
 class BankMemory:
-    """A bank: a buffer in the memory that one port of a kernel is connected to. It grows by moving to a larger buffer.
-
-    ``size`` and ``address`` on the board are 0 before there is a buffer. Messages name the kernel's user, ``who``, and
-    the number of the bank, that of the kernel's argument. ``group`` is XRT's number of the memory.
+    """A bank: a buffer in the memory ``group`` that one port of a kernel is connected to. It grows by moving to a
+    larger buffer. ``size`` and ``address`` on the board are 0 before there is one; ``who`` and number are for messages.
     """
 
     def __init__(self, library: XrtLibrary, device: int, group: int, who: str, number: int) -> None:
@@ -69,22 +63,11 @@ class BankMemory:
         self.size = size
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes, which must fit. While the board fetches one chunk, the next is copied."""
-        with (
-            explaining(f"{self._who} cannot write bank {self._number}"),
-            ThreadPoolExecutor(1) as fetching,  # starts no thread before the first submit, so not for a single chunk
-        ):
-            under_way: Future[None] | None = None
-            for start in range(0, data.size, CHUNK_BYTES):
-                end = min(start + CHUNK_BYTES, data.size)
-                self._copy[address + start : address + end] = data[start:end]
-                if under_way is not None:
-                    under_way.result()
-                    under_way = None
-                if end < data.size:
-                    under_way = fetching.submit(self._sync, TO_DEVICE, address + start, end - start)
-                else:
-                    self._sync(TO_DEVICE, address + start, end - start)
+        """Write bytes, which must fit."""
+        self._copy[address : address + data.size] = data
+        if data.size:
+            with explaining(f"{self._who} cannot write bank {self._number}"):
+                self._sync(TO_DEVICE, address, data.size)
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         """Read bytes of the buffer from the board."""
@@ -136,7 +119,6 @@ class BoardKernel:
         self.client = RegisterClient(self.read_register, self.write_register)
 
     def read_register(self, offset: int) -> int:
-        """Read the word at a byte offset."""
         word = self._read(offset)
         if word == _GONE and self._read(MAGIC_WORD.offset) == _GONE:
             raise P4sgdError(
@@ -152,7 +134,6 @@ class BoardKernel:
         return word.value
 
     def write_register(self, offset: int, word: int) -> None:
-        """Write the word at a byte offset."""
         with explaining(f"{self._name} cannot write a register"):
             self._library.call("xrtKernelWriteRegister", self._kernel, offset, word)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
@@ -71,15 +71,9 @@ class BoardMac:
         for asserted in (1, 0):
             self._client.write(cmac.CONTROL, **control | {reset: asserted})
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the link is up: frames are sent and received."""
-        return bool(self._client.read(cmac.STATUS)["up"])
-
-    @property
-    def is_aligned(self) -> bool:
-        """Whether all lanes are received and aligned."""
-        return bool(self._client.read(cmac.STATUS)["aligned"])
+    def has(self, status: str) -> bool:
+        """Whether a field of STATUS is set: ``up`` or ``aligned``."""
+        return bool(self._client.read(cmac.STATUS)[status])
 
     def reset_receivers(self) -> None:
         """Have the transceivers' receivers adapt anew."""
@@ -111,27 +105,27 @@ def await_links(macs: Sequence[BoardMac], ends: Sequence[BoardMac] = ()) -> None
     at MACs that are the other ``ends`` of some: if both ends changed it, they would still agree.
     """
     if emulated := [mac for mac in [*macs, *ends] if mac.is_emulated]:
-        _await(emulated, lambda mac: mac.is_up, EMULATED_WAIT_S)
+        _await(emulated, "up", EMULATED_WAIT_S)
     waiting = [mac for mac in [*macs, *ends] if not mac.is_emulated]
     for _ in range(_TRIES):
-        if not (waiting := _await(waiting, lambda mac: mac.is_up, _TRY_S)):
+        if not (waiting := _await(waiting, "up", _TRY_S)):
             return
         for mac in waiting:
-            if not mac.is_aligned:
+            if not mac.has("aligned"):
                 mac.reset_receivers()
-    dark = [mac for mac in _await(waiting, lambda mac: mac.is_aligned, _POLL_S) if mac in macs]
+    dark = [mac for mac in _await(waiting, "aligned", _POLL_S) if mac in macs]
     for mac in dark:
         mac.set_rs_fec(not mac.rs_fec)
-    silent = _await(dark, lambda mac: mac.is_aligned, _OTHER_FEC_S)
+    silent = _await(dark, "aligned", _OTHER_FEC_S)
     for mac in dark:
         mac.find_other_fec(mac not in silent)
-    _await(dark, lambda mac: mac.is_up, _OTHER_FEC_S)
+    _await(dark, "up", _OTHER_FEC_S)
 
 
-def _await(macs: Sequence[BoardMac], holds: Callable[[BoardMac], bool], seconds: float) -> list[BoardMac]:
-    """Wait until something holds of MACs; returns those of which it does not."""
+def _await(macs: Sequence[BoardMac], status: str, seconds: float) -> list[BoardMac]:
+    """Wait until all MACs have a status; returns those that have not."""
     end = time.monotonic() + seconds
-    while (missing := [mac for mac in macs if not holds(mac)]) and time.monotonic() < end:
+    while (missing := [mac for mac in macs if not mac.has(status)]) and time.monotonic() < end:
         time.sleep(_POLL_S)
     return missing
 

@@ -7,7 +7,6 @@ and the board's are two arrays, so a missing sync shows. Workers are emulated an
 """
 
 import atexit
-import contextlib
 import ctypes
 import dataclasses
 import errno
@@ -42,8 +41,6 @@ from support.xrt_kernels import Allocation, Channel, KernelAggregator, KernelMac
 TINY = WorkerConfig.tiny()
 PLATFORM = "xilinx_u280_gen3x16_xdma_1_202211_1"
 SHELL = "xilinx_u280_gen3x16_xdma_base_1"
-SENSORS = {"xmc_power": "41499999", "xmc_fpga_temp": "54", "xmc_hbm_temp": "51", "xmc_cage_temp0": "0"}
-"""Files of XRT's driver: µW and °C, as its show functions print them; 0 where there is no module in the cage."""
 REGISTER_BYTES = 4096
 
 
@@ -210,7 +207,6 @@ class Machine:
         self.violations = []
         self.calls = []
         self.on_call = lambda name, arguments: None
-        self.before_sync = lambda buffer: None
         self.lock = threading.RLock()
         self._handles = {}
         self._freed = []
@@ -241,7 +237,7 @@ class Machine:
         library.open_library.cache_clear()
         monkeypatch.setenv("XILINX_XRT", str(self.folder))
         driver = self.folder / "xocl"
-        files = {"rom.u.1/VBNV": SHELL, "ready": "0x1", **{f"xmc.u.2/{name}": text for name, text in SENSORS.items()}}
+        files = {"rom.u.1/VBNV": SHELL, "ready": "0x1"}
         driver.mkdir()
         for board in [] if self.emulation else self.boards:
             for name, text in files.items():
@@ -304,7 +300,7 @@ class Machine:
         name, words = function.decode(), arguments[:count]
         try:
             self.on_call(name, words)
-            with self.lock if name != "xrtBOSync" else contextlib.nullcontext():
+            with self.lock:
                 self.calls.append(name)
                 result[0] = getattr(self, f"_{name}")(*words)
             return True
@@ -451,18 +447,16 @@ class Machine:
 
     def _xrtBOSync(self, buffer, direction, size, offset):
         found = self._get(buffer, Buffer)
-        self.before_sync(found)
-        with self.lock:
-            if found.board.lost:
-                raise OSError(errno.EIO, "unable to sync BO: Input/output error")
-            if size == 0 or offset + size > found.copy.size or direction not in (0, 1):
-                self.violations.append(f"sync of {size} bytes from {offset} of {found.copy.size}, way {direction}")
-                raise OSError(errno.EINVAL, "Invalid argument")
-            part = slice(offset, offset + size)
-            if direction == 0:
-                found.allocation.data[part] = found.copy[part]
-            else:
-                found.copy[part] = found.allocation.data[part]
+        if found.board.lost:
+            raise OSError(errno.EIO, "unable to sync BO: Input/output error")
+        if size == 0 or offset + size > found.copy.size or direction not in (0, 1):
+            self.violations.append(f"sync of {size} bytes from {offset} of {found.copy.size}, way {direction}")
+            raise OSError(errno.EINVAL, "Invalid argument")
+        part = slice(offset, offset + size)
+        if direction == 0:
+            found.allocation.data[part] = found.copy[part]
+        else:
+            found.copy[part] = found.allocation.data[part]
         return 0
 
     def _xrtBOFree(self, buffer):

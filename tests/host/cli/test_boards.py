@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 
 import pytest
 from support.command_line import run
@@ -135,25 +134,6 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
     assert "turn RS-FEC on at both ends" in link["remedy"]
 
 
-def test_the_doctor_reads_sensors(machine, xclbin):
-    """By hand: 41,499,999 µW are 41 W. What is not there, cannot be read or reads 0 is unknown, and no problem."""
-    words = ("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin))
-    for number, name, text in ((1, "xmc_hbm_temp", None), (1, "xmc_fpga_temp", "n/a\n")):
-        file = finding.DRIVER / bdf_of(number) / "xmc.u.2" / name
-        file.unlink() if text is None else file.write_text(text)
-    shutil.rmtree(finding.DRIVER / bdf_of(2) / "xmc.u.2")
-    document = json.loads(run(*words, "--json").stdout)
-    assert document["healthy"]
-    unknown = dict.fromkeys(("watts", "fpga_celsius", "hbm_celsius", "cage_celsius"), "unknown")
-    assert {each["worker"]: each["evidence"] for each in document["findings"] if each["check"] == "board"} == {
-        0: unknown | {"watts": 41, "fpga_celsius": 54, "hbm_celsius": 51},
-        1: unknown | {"watts": 41},
-        2: unknown,
-    }
-    table = " ".join(run(*words).stdout.split())
-    assert "watts 41, fpga celsius 54, hbm celsius 51, cage celsius unknown" in table
-
-
 def test_links_without_error_correction(machine, xclbin):
     for board in machine.boards:
         board.cable = {"rs_fec": 0}
@@ -200,4 +180,3 @@ def test_info_lists_boards(machine, monkeypatch):
     assert rows == [[f"xrt:{bdf_of(board)}", SHELL, "yes" if board < 2 else "no"] for board in range(WORKERS)]
     monkeypatch.setattr(finding, "DRIVER", finding.DRIVER / "none")
     assert json.loads(run("info", "--json").stdout)["boards"] == []
-    assert finding.read_sensors("0") == {}

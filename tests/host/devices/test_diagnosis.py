@@ -37,8 +37,7 @@ class Cluster(NetworkedDevice):
         count, model = len(self.workers), self.network.model
         for worker in workers:
             local = client_of(self.workers[worker]).read_pair(registers.LOCAL_MAC)
-            accepted = model.accepted
-            round_ = (ROUND + later) % (1 << 16)
+            accepted, round_ = model.accepted, (ROUND + later) % (1 << 16)
             model.receive(Packet(type_, JOB, slot, round_, worker, count, 1 << worker, source=local), worker)
             assert model.accepted == accepted + 1
 
@@ -58,6 +57,13 @@ class Cluster(NetworkedDevice):
 
     def lose(self, count, *workers):
         self.up = losing(count, *workers)
+
+    def cut(self, *workers):
+        """Let nothing come down to workers."""
+        self.down = lambda worker, echo: None if worker in workers else echo
+
+    def end(self):
+        self.network.model.end(0)
 
     def play(self, text):
         """Steps by the names of the methods: ``partial 0 1 slot=3; give_up 0``."""
@@ -82,13 +88,6 @@ def losing(count, *workers):
     return carry
 
 
-def check(device, says, lost=frozenset(), names=None):
-    """The explanation begins with some words, and these are the shards that no longer answer."""
-    said, gone = explain_network_error(device.reports(), names)
-    assert said.startswith(says)
-    assert gone == lost
-
-
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("lost", [0, 1, 20])
 @pytest.mark.parametrize("silent", [False, True])
@@ -100,109 +99,85 @@ def test_losses_do_not_hide_who_is_missing(way, lost, silent):
         up = device.up
         device.up = lambda worker, frame: None if worker == 2 else up(worker, frame)
     device.give_up(*range(2 + silent))
-    check(device, f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}", {2})
-    names = [WorkerName(number, f"unix:{number}") for number in (1, 4, 5)]
-    check(device, f"worker 5 at unix:5 no longer answers: worker 1, 4 waited for it in vain {PLACE}", {2}, names)
+    for numbers, names in (((0, 1, 2), None), ((1, 4, 5), [WorkerName(number) for number in (1, 4, 5)])):
+        said, gone = explain_network_error(device.reports(), names)
+        one, two, three = numbers
+        assert said == f"worker {three} no longer answers: worker {one}, {two} waited for it in vain {PLACE}"
+        assert gone == {2}
 
 
-@pytest.mark.parametrize("cut", [{2}, {0, 1}, {0, 1, 2}])
-def test_links_that_are_cut_in_the_last_round(cut):
-    """The others have all that they need from these workers, and end their runs."""
-    device = Cluster(3)
-    device.partial(0, 1, 2)
-    device.ack(*{0, 1, 2} - cut)
-    device.down = lambda worker, echo: None if worker in cut else echo
-    device.give_up(*cut)
-    who = ", ".join(map(str, sorted(cut)))
-    if len(cut) == 3:
-        check(device, f"the aggregator does not answer worker {who}, not even a probe: ")
-    else:
-        check(device, f"worker {who} no longer reaches the aggregator, not even with a probe, while the other", cut)
-    assert explain_network_error(device.reports())[0].endswith(PLACE)
-
-
-@pytest.mark.parametrize(
-    ("ahead", "partial"), [(-9, True), (-2, True), (1, True), (2, True), (-9, False), (-1, False), (2, False)]
-)
-def test_another_round(ahead, partial):
-    """Further ahead of the worker, or behind it, than possible."""
-    device, there = Cluster(2), (ROUND + ahead) % (1 << 16)
-    device.play(f"join later={ahead}; partial 0 1 later={ahead}; lose 3 1; give_up 1 partial={int(partial)}")
-    check(device, f"the aggregator is in round {there}, not in that of worker 1 {PLACE}: ")
-
-
-def test_an_aggregator_that_drops_all_but_probes():
-    device = Cluster(3)
-    device.network.model.end(0)
-    device.play("lose 3 1; give_up 1")
-    check(device, "the aggregator drops what worker 1 sends: it is of another job")
-    device = Cluster(2, version=2)
-    device.give_up(0, 1)
-    check(device, "the aggregator speaks version 2 of the packet format and drops what worker 0 sends, which is of ver")
-
-
-FOR_EACH_OTHER = (
-    f"workers waited for each other in vain: worker 0 for 1 {PLACE}, worker 1 for 0 (slot 3, round {ROUND})"
-)
 LATE = f"worker 1 was late: worker {{}} had given up when its PARTIAL came {PLACE}"
 LOST_UP = "came to the aggregator, though a probe did: frames are lost on the way up; check that link, or allow more"
-ENDS = (
-    f"worker 0 gave up waiting for FULL {PLACE}, which the aggregator could send by now: the last PARTIAL came late",
-    f"worker 0 gave up waiting for CLEAR {PLACE}, which the aggregator could send by now: the last ACK came late",
-)
-
-
-@pytest.mark.parametrize(
-    ("workers", "happens", "says"),
-    [
-        (2, "partial 0; give_up 0; partial 1 slot=3; give_up 1 slot=3", FOR_EACH_OTHER),  # it is unknown who was late
-        (2, "partial 0; give_up 0; partial 0 1 slot=3; ack 1 slot=3; give_up 1 slot=3 partial=0", FOR_EACH_OTHER),
-        (2, "partial 1; give_up 0 1", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
-        (2, "partial 1; give_up 0; give_up 1 slot=3", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
-        (2, "give_up 0 1", f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}"),
+NO_PARTIAL = f"no PARTIAL of worker {{}} {PLACE} {LOST_UP}"
+UNREACHED = "worker {} no longer reaches the aggregator, not even with a probe, while the other workers ran to the end"
+BY_NOW = f"worker 0 gave up waiting for {{}} {PLACE}, which the aggregator could send by now: the last {{}} came late"
+CROSSED = f"workers waited for each other in vain: worker 0 for 1 {PLACE}, worker 1 for 0 (slot 3, round {ROUND})"
+GONE = f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}"
+CASES = [  # workers, what happens, what is said, and which shards no longer answer
+    (2, "partial 0; give_up 0; partial 1 slot=3; give_up 1 slot=3", CROSSED, ()),  # it is unknown who was late
+    (2, "partial 0; give_up 0; partial 0 1 slot=3; ack 1 slot=3; give_up 1 slot=3 partial=0", CROSSED, ()),
+    (2, "partial 1; give_up 0 1", NO_PARTIAL.format("0"), ()),
+    (2, "partial 1; give_up 0; give_up 1 slot=3", NO_PARTIAL.format("0"), ()),
+    (2, "give_up 0 1", NO_PARTIAL.format("0, 1"), ()),
+    # A slot of the round before.
+    (2, "join later=-1; partial 0 1 later=-1; ack 0 1 later=-1; give_up 0 1", NO_PARTIAL.format("0, 1"), ()),
+    (2, "give_up 0", NO_PARTIAL.format("0"), ()),
+    (2, "partial 0 1; ack 1; give_up 0 1 partial=0", f"no ACK of worker 0 {PLACE} {LOST_UP}", ()),
+    # Others gave up before a PARTIAL came, and are not there to acknowledge the sums; of many, one may be answered when
+    # the sums are complete.
+    (2, "partial 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", LATE.format("0"), ()),
+    (4, "partial 0 2 3; give_up 0 2; partial 1; give_up 3; ack 1; give_up 1 partial=0", LATE.format("0, 2"), ()),
+    # The last PARTIAL came after the other worker had given up, and before its second probe.
+    (2, "partial 0; lose 1 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", BY_NOW.format("FULL", "PARTIAL"), ()),
+    (2, "partial 0 1; ack 0 1; give_up 0 partial=0", BY_NOW.format("CLEAR", "ACK"), ()),
+    # Links that are cut in the last round: the others have all that they need from these workers, and end their runs.
+    (3, "partial 0 1 2; ack 0 1; cut 2; give_up 2", UNREACHED.format("2"), (2,)),
+    (3, "partial 0 1 2; ack 2; cut 0 1; give_up 0 1", UNREACHED.format("0, 1"), (0, 1)),
+    (
+        3,
+        "partial 0 1 2; cut 0 1 2; give_up 0 1 2",
+        "the aggregator does not answer worker 0, 1, 2, not even a probe",
+        (),
+    ),
+    # An aggregator that drops all but probes, and a round further ahead of the worker, or behind it, than possible.
+    (3, "end; lose 3 1; give_up 1", "the aggregator drops what worker 1 sends: it is of another job", ()),
+    *(
         (
             2,
-            "join later=-1; partial 0 1 later=-1; ack 0 1 later=-1; give_up 0 1",  # a slot of the round before
-            f"no PARTIAL of worker 0, 1 {PLACE} {LOST_UP}",
-        ),
-        (2, "give_up 0", f"no PARTIAL of worker 0 {PLACE} {LOST_UP}"),
-        (2, "partial 0 1; ack 1; give_up 0 1 partial=0", f"no ACK of worker 0 {PLACE} {LOST_UP}"),
-        # Others gave up before a PARTIAL came, and are not there to acknowledge the sums; of many, one may be answered
-        # when the sums are complete.
-        (2, "partial 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", LATE.format("0")),
-        (4, "partial 0 2 3; give_up 0 2; partial 1; give_up 3; ack 1; give_up 1 partial=0", LATE.format("0, 2")),
-        # The last PARTIAL came after the other worker had given up, and before its second probe.
-        (2, "partial 0; lose 1 0; give_up 0; partial 1; ack 1; give_up 1 partial=0", ENDS[0]),
-        (2, "partial 0 1; ack 0 1; give_up 0 partial=0", ENDS[1]),
-        (2, "partial 0 1; ack 0 1; partial 1 later=1; give_up 0 partial=0; give_up 1 later=1", ENDS[1]),
-        (2, "join", "a worker gave up waiting for the network, but no worker says any more what"),
-    ],
-)
-def test_what_happened(workers, happens, says):
+            f"join later={ahead}; partial 0 1 later={ahead}; lose 3 1; give_up 1 partial={partial}",
+            f"the aggregator is in round {(ROUND + ahead) % (1 << 16)}, not in that of worker 1 {PLACE}: ",
+            (),
+        )
+        for ahead, partial in ((-9, 1), (-2, 1), (1, 1), (2, 1), (-9, 0), (-1, 0), (2, 0))
+    ),
+    (3, "partial 0; give_up 0; partial 1; give_up 1", GONE, (2,)),  # a missing worker before a late one
+    (2, "partial 0", "a worker gave up waiting for the network, but no worker says any more what", ()),
+]
+
+
+@pytest.mark.parametrize(("workers", "happens", "says", "lost"), CASES)
+def test_why_workers_gave_up(workers, happens, says, lost):
     device = Cluster(workers)
     device.play(happens)
-    check(device, says)
+    said, gone = explain_network_error(device.reports())
+    assert said.startswith(says)
+    assert gone == set(lost)
 
 
-def test_a_missing_worker_takes_precedence_over_a_late_one():
-    device = Cluster(3)
-    device.play("partial 0; give_up 0; partial 1; give_up 1")
-    check(device, f"worker 2 no longer answers: worker 0, 1 waited for it in vain {PLACE}", {2})
-
-
-def test_a_long_partial_that_never_came():
-    """Probes are short."""
+def test_versions_of_the_packet():
+    """An aggregator of another one drops all; frames of version 2 may be longer than those a network carries."""
+    device = Cluster(2, version=2)
+    device.give_up(0, 1)
+    said, _ = explain_network_error(device.reports())
+    assert said.startswith("the aggregator speaks version 2 of the packet format and drops what worker 0 sends, which")
     device = Cluster(2)
     device.play("partial 1; give_up 0 1")
     reports = [
         replace(each, version=2, highest_version=2, echo=replace(each.echo, version=2)) for each in device.reports()
     ]
     said, _ = explain_network_error(reports)
-    assert said.startswith(f"no PARTIAL of worker 0 {PLACE} {LOST_UP}")
+    assert said.startswith(NO_PARTIAL.format("0"))
     assert said.endswith("train with --merge 1")
-
-
-# -- waiting for the answer to a probe ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -228,13 +203,7 @@ def test_a_probe_waits_for_its_answer(monkeypatch, late_s, read_s, echo_s, comes
 
     client = RegisterClient(read, worker.write_register)
     assert (probe(client, slot=0, number=1, broadcast=False, echo_s=echo_s) is not None) == comes
-
-
-def test_an_answer_to_another_probe_is_ignored():
-    """A worker that has not sent one probe yet does not accept the next."""
-    worker = Cluster(1).workers[0]
-    worker.write_register(registers.PROBE.offset, registers.PROBE.encode(slot=0, number=7, broadcast=0))
-    assert client_of(worker).read(registers.ECHO)["came"]
-    blocked = RegisterClient(worker.read_register, lambda offset, word: None)
-    assert probe(blocked, slot=0, number=8, broadcast=False, echo_s=0.0) is None
-    assert probe(blocked, slot=0, number=7, broadcast=False, echo_s=0.0) is not None
+    if late_s == 0:  # an answer to another probe is ignored
+        blocked = RegisterClient(worker.read_register, lambda offset, word: None)
+        assert probe(blocked, slot=0, number=8, broadcast=False, echo_s=0.0) is None
+        assert probe(blocked, slot=0, number=1, broadcast=False, echo_s=0.0) is not None

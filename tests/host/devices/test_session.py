@@ -140,6 +140,7 @@ def test_times_to_wait(options, seconds):
     ],
 )
 def test_jobs_have_the_next_free_numbers(device, last, served, expected):
+    """A given number is used for the first job only: late packets of a failed run would count in the next one."""
     jobs = {slot: Job(number, (Member(5, 3),), 1 << 40, 8) for slot, number in enumerate(served)}
     device.aggregator = SimpleNamespace(most=0, served=lambda: jobs)
     for worker, number in zip(device.workers, last, strict=True):
@@ -147,20 +148,14 @@ def test_jobs_have_the_next_free_numbers(device, last, served, expected):
         worker.writes.clear()
     for _ in expected:
         Session(device)
-    Session(device, NetworkSettings(job=254))
-    for worker in device.workers:
-        assert [join["job"] for join in worker.written("JOB")] == [*expected, 254]
-
-
-def test_a_given_number_is_used_for_the_first_job_only(device):
-    """Late packets of a failed run would count in the next one."""
-    session = Session(device, NetworkSettings(job=9))
+    session = Session(device, NetworkSettings(job=99))
     fail_with(device, 0, memory_error=1)
     with pytest.raises(P4sgdError, match="memory error"):
         session.run(ModelSource.ZERO)
     fail_with(device, 0)
     session.run(ModelSource.ZERO)
-    assert [join["job"] for join in device.workers[0].written("JOB")] == [9, 10]
+    for worker in device.workers:
+        assert [join["job"] for join in worker.written("JOB")] == [*expected, 99, 100]
 
 
 def test_opening_by_name():
@@ -245,12 +240,10 @@ def test_an_image_with_more_chunks_than_the_settings(device):
     """Each worker runs all chunks of its own image, so these must fit."""
     rng = np.random.default_rng(5)
     session = Session(device)
-    session.upload([image(rng, 16), image(rng, 4 * 16)])
-    with pytest.raises(UserError, match="there are 4 chunks an engine, this configuration holds 2 of them twice"):
-        session.configure(dataclasses.replace(SETTINGS, stale=True))
-    session.upload([image(rng, 16), image(rng, 5 * 16)])
-    with pytest.raises(UserError, match="there are 5 chunks an engine"):
-        session.configure(SETTINGS)
+    for chunks, stale, says in ((4, True, "4 chunks an engine, this configuration holds 2 of"), (5, False, "5 chunks")):
+        session.upload([image(rng, 16), image(rng, chunks * 16)])
+        with pytest.raises(UserError, match=f"there are {says}"):
+            session.configure(dataclasses.replace(SETTINGS, stale=stale))
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------
@@ -280,9 +273,7 @@ def test_run(device, session):
     ("flag", "says", "lost"),
     [
         ("memory_error", "met a memory error", {1}),
-        ("aborted", "did not run to the end .STATUS: aborted", set()),
-        ("not_joined", "did not run to the end .STATUS: not_joined", set()),
-        ("refused", "did not run to the end .STATUS: refused", set()),
+        *((flag, f"did not run to the end .STATUS: {flag}", set()) for flag in ("aborted", "not_joined", "refused")),
     ],
 )
 def test_a_run_that_fails_or_that_another_program_has_ended(device, flag, says, lost):
@@ -313,10 +304,9 @@ def test_a_busy_worker(device, session):
     """Settings of the network change only between runs: a lower limit of resends would not stop earlier packets."""
     device.workers[0].words[registers.CTRL.offset] = 0
     device.workers[0].writes.clear()
-    with pytest.raises(P4sgdError, match=r"^worker 0 is busy"):
-        session.run(ModelSource.ZERO)
-    with pytest.raises(P4sgdError, match=r"^worker 0 is busy"):
-        Session(device, NetworkSettings(resends=1))
+    for act in (lambda: session.run(ModelSource.ZERO), lambda: Session(device, NetworkSettings(resends=1))):
+        with pytest.raises(P4sgdError, match=r"^worker 0 is busy"):
+            act()
     assert not device.workers[0].writes
 
 
@@ -361,9 +351,8 @@ def test_with_hardware_all_speak_version_1(device, workers, aggregator, who):
     with pytest.raises(UserError, match=f"--merge 8: a packet of this job has at most 1 micro-batch, as {who}"):
         Session(device, merge=8)
     Session(device, merge=1)
-    speaking(device, [46, 20], 46)
     with pytest.raises(UserError, match=r"--merge 21: .* at most 20 micro-batches, as worker 1 takes no"):
-        Session(device, merge=21)
+        Session(speaking(device, [46, 20], 46), merge=21)
 
 
 @pytest.mark.parametrize(
@@ -402,9 +391,7 @@ def test_packets_are_planned_by_short_runs(device):
     assert runs[planning:] == [(1, 3, 1)] * 2, "planned once"
     times = session.message_times
     assert times.messages == (1, 1)
-    assert times.measured_s == pytest.approx(1e-4)
-    assert times.predicted_s == pytest.approx(1e-4)
-    assert times.one_message_s == pytest.approx(2e-4)
+    assert (times.measured_s, times.predicted_s, times.one_message_s) == pytest.approx((1e-4, 1e-4, 2e-4))
     session.configure(dataclasses.replace(SETTINGS, micro_batches=1))
     session.plan_packets()
     assert session.message_times is None, "there is nothing to plan"

@@ -73,10 +73,6 @@ def test_workers_are_those_of_the_cluster_file_and_one_is_late(device):
     assert examination.healthy
     assert {finding.worker for finding in examination.findings if finding.check == "link"} == {0, 2}
     assert [evidence(examination, worker, "worker")["control"] for worker in range(3)] == ["unix:a", "unix:b", "unix:c"]
-    once_joined(device, (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2)))
-    says = "it is shard 0, and so is worker 0 at unix:a"
-    found = [problem for problem in problems(examine(device)) if problem[1] != "worker"]
-    assert found[0] == (2, "settings", "failed", says)
 
 
 def test_the_job_is_that_of_training_with_weights_other_than_zero(device):
@@ -89,22 +85,6 @@ def test_the_job_is_that_of_training_with_weights_other_than_zero(device):
     assert evidence(examination, 0, "settings")["job"] == 7
     assert np.count_nonzero(device.workers[1].read_memory(0, 4096, 32).view("<i4")) == 8
     assert evidence(examine(device), 0, "settings")["job"] == 8, "each examination is another job"
-
-
-def once_joined(device, *writes):
-    """Write registers of worker 1 when the job has begun."""
-    begin = device.begin
-
-    def begin_and_write(job):
-        begin(job)
-        for register, value in writes:
-            device.workers[1].write_register(register.offset, value)
-
-    device.begin = begin_and_write
-
-
-def joined(*writes):
-    return lambda device: once_joined(device, *writes)
 
 
 def patched(**attributes):
@@ -124,12 +104,6 @@ def of_one(device):
     device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
 
 
-SHARD = (registers.JOB, registers.JOB.encode(job=1, shard=0, workers=2))
-ADDRESS = (registers.LOCAL_MAC[0], 0x34534700)
-SAME_SHARD = (1, "settings", "failed", "it is shard 0, and so is worker 0")
-SAME_ADDRESS = (1, "settings", "failed", "its address is 02:50:34:53:47:00, and so is that of worker 0")
-
-
 def both(check, result, problem):
     return [(worker, check, result, problem) for worker in range(2)]
 
@@ -147,13 +121,6 @@ CASES = {
         ],
     ),
     "no job": (patched(begin=lambda job: None), both("settings", "failed", "the aggregator serves no job 1")),
-    "same shard": (joined(SHARD), [SAME_SHARD]),
-    "same address": (joined(ADDRESS), [SAME_ADDRESS]),
-    "both the same": (joined(SHARD, ADDRESS), [SAME_SHARD, SAME_ADDRESS]),
-    "group": (
-        joined((registers.LOCAL_MAC[1], 0x0350)),
-        [(1, "settings", "failed", "its address 03:50:34:53:47:01 is that of a group")],
-    ),
     # One of two packets in each run: the other was answered by multicast.
     "resends": (patched(resent=[0, 1]), [(1, "allreduce", "warning", ".* 48 of 144 packets again")]),
     "no multicast": (patched(resent=[1, 2]), [(1, "allreduce", "failed", ".*no multicast")]),
@@ -173,8 +140,6 @@ def test_what_is_wrong_is_found(device, case):
     examination = examine(device)
     assert_only(examination, *expected)
     assert examination.complete == (expected[0][1] in ("allreduce", "weights"))
-    if case == "same shard":
-        assert evidence(examination, 1, "settings") == {"shard": 0, "address": "02:50:34:53:47:01"}
     if case == "no multicast":
         assert evidence(examination, 0, "allreduce")["sent_again"] == 48
 

@@ -176,7 +176,7 @@ def test_what_is_for_all_is_heard_by_the_interface_of_the_address_only(two_netwo
             assert links[other].receive() is None
         if not to.is_multicast:
             namespace.ip("address", "del", "10.0.0.1/24", "dev", "s0")
-            namespace.ip("address", "add", "10.0.0.1/24", "dev", "s1")
+            namespace.ip("address", "add", "10.0.0.1/24", "dev", "s1", "label", "s1:7")
             frame = send(1, to, bytes(50))
             assert receive(links[0]) == frame
 

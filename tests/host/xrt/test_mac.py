@@ -89,7 +89,7 @@ def test_all_links_are_waited_for_at_the_same_time(three, tmp_path, monkeypatch)
     of error correction: the aggregator's ports, which change theirs with them, would find it to be the other end's."""
     waits = []
     real = mac._await
-    monkeypatch.setattr(mac, "_await", lambda macs, holds, seconds: waits.append(len(macs)) or real(macs, holds, 0.02))
+    monkeypatch.setattr(mac, "_await", lambda macs, field, _: waits.append(len(macs)) or real(macs, field, 0.02))
     for board in three.boards:
         board.cable = {"there": False}
     with cluster(three, tmp_path) as (device, aggregator):
