@@ -64,24 +64,20 @@ def test_inputs_of_the_simulated_cluster(open_rtl, options, inputs):
 
 
 @pytest.mark.parametrize(
-    ("chances", "error", "says"),
+    ("make", "error", "says"),
     [
         ({"memory_stall": 0.001}, UserError, "memory stall must be 0 or at least 0.00391, not 0.001"),
         ({"link_loss": 1e-6}, UserError, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
         ({"link_stall": 1.0}, UserError, "link stall must be 0 to below 1, not 1"),
         ({"link_pause": 0.1}, TypeError, r"\['link_pause'\]"),
+        *((wrong, ValueError, "must be") for wrong in ({"latency": 4}, {"latency": 1 << 15})),
+        *((wrong, ValueError, "must be") for wrong in ({"outstanding": 0}, {"outstanding": 257})),
     ],
 )
-def test_chances_that_cannot_be_simulated(open_rtl, chances, error, says):
+def test_what_cannot_be_simulated(open_rtl, make, error, says):
     with pytest.raises(error, match=says):
-        open_rtl(**chances)
+        (MemoryTiming if error is ValueError else open_rtl)(**make)
     assert simulated_faults({"memory_stall": 0.003, "link_loss": 0.25}) == {"memory_stall": 2**-8, "link_loss": 0.25}
-
-
-@pytest.mark.parametrize("wrong", [{"latency": 4}, {"latency": 1 << 15}, {"outstanding": 0}, {"outstanding": 257}])
-def test_memories_are_not_faster_than_their_model(wrong):
-    with pytest.raises(ValueError, match="must be"):
-        MemoryTiming(**wrong)
 
 
 def test_memory_of_a_worker(open_rtl):
@@ -104,38 +100,33 @@ def test_memory_of_a_worker(open_rtl):
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_waveform_is_kept(open_rtl, tmp_path, traced):
-    """Also if the trace is incomplete."""
-    more = {"on_trace": lambda _: pytest.fail("half a trace")} if traced else {}
-    device = open_rtl(waves=tmp_path / "run.vcd", **more)
-    (Simulator.directory / "dump.vcd").write_text("$timescale")
-    (Simulator.directory / "events.txt").write_text("40 0 3\n")
-    with pytest.raises(P4sgdError, match=r"events.txt is incomplete") if traced else contextlib.nullcontext():
-        device.close()
-    assert (tmp_path / "run.vcd").read_text() == "$timescale"
-    assert Simulator.last.stopped
-    assert Simulator.last.closed
-
-
-def test_a_waveform_that_cannot_be_saved(open_rtl, tmp_path):
+    """Also if the trace is incomplete; an older one if the simulator has written none."""
     waves = tmp_path / "run.vcd"
     waves.write_text("an older one")
-    open_rtl(waves=waves).close()  # the simulator has written none
+    open_rtl(waves=waves).close()
     assert waves.read_text() == "an older one"
     (Simulator.directory / "dump.vcd").write_text("$timescale")
     with pytest.raises(UserError, match="cannot write"):
         open_rtl(waves=tmp_path / "gone" / "run.vcd").close()
+    more = {"on_trace": lambda _: pytest.fail("half a trace")} if traced else {}
+    device = open_rtl(waves=waves, **more)
+    (Simulator.directory / "events.txt").write_text("40 0 3\n")
+    with pytest.raises(P4sgdError, match=r"events.txt is incomplete") if traced else contextlib.nullcontext():
+        device.close()
+    assert waves.read_text() == "$timescale"
+    assert Simulator.last.stopped
     assert Simulator.last.closed
 
 
-def test_the_trace_of_a_simulator_is_passed_on_unless_it_is_dead(open_rtl):
+@pytest.mark.parametrize("dead", [False, True])
+def test_the_trace_of_a_simulator_is_passed_on_unless_it_is_dead(open_rtl, dead):
     traces = []
-    for dead in (False, True):
-        device = open_rtl(on_trace=traces.append)
-        (Simulator.directory / "events.txt").write_text("40 0 3\n" if dead else "end 0\n")
-        if dead:
-            Simulator.last.dead = True
-            with pytest.raises(P4sgdError, match="ended unexpectedly"):
-                device.workers[0].read_register(0)
-        device.close()  # without an error, as the first call has reported it
-        assert Simulator.last.closed
-    assert [trace.whole for trace in traces] == [True]
+    device = open_rtl(on_trace=traces.append)
+    (Simulator.directory / "events.txt").write_text("40 0 3\n" if dead else "end 0\n")
+    if dead:
+        Simulator.last.dead = True
+        with pytest.raises(P4sgdError, match="ended unexpectedly"):
+            device.workers[0].read_register(0)
+    device.close()  # without an error, as the first call has reported it
+    assert Simulator.last.closed
+    assert [trace.whole for trace in traces] == ([] if dead else [True])
