@@ -37,13 +37,13 @@ class Echo:
     cycles: int  # from the probe to the answer
 
 
-def probe(client: RegisterClient, *, slot: int, number: int, broadcast: bool, echo_s: float) -> Echo | None:
+def probe(client: RegisterClient, *, slot: int, number: int, echo_s: float) -> Echo | None:
     """Have a worker send a probe about a slot; returns the answer, or None if none comes.
 
-    ``number``, 1 to 255, differs from that of the previous probe. ``broadcast`` asks any aggregator, rather than the
-    one with address PEER_MAC. ``echo_s`` are seconds to wait (`NetworkSettings.echo_s`); 0 in a simulated network.
+    ``number``, 1 to 255, differs from that of the previous probe. ``echo_s`` are seconds to wait
+    (`NetworkSettings.echo_s`); 0 in a simulated network.
     """
-    client.write(registers.PROBE, slot=slot, number=number, broadcast=int(broadcast))
+    client.write(registers.PROBE, slot=slot, number=number, broadcast=0)
     return _wait_for_echo(client, number, echo_s)
 
 
@@ -115,7 +115,7 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
         return None
     echo, slot = _wait_for_echo(client, _OWN_PROBE, echo_s), reason["slot"]
     for number in range(1, 1 + PROBES):
-        echo = echo or probe(client, slot=slot, number=number, broadcast=False, echo_s=echo_s)
+        echo = echo or probe(client, slot=slot, number=number, echo_s=echo_s)
     version, highest = (
         KEYED_VERSION if client.read(register)["value"] else VERSION
         for register in (registers.MERGE, registers.MERGE_MOST)

@@ -120,34 +120,19 @@ def _examine_worker(shard: int, name: WorkerName, client: RegisterClient) -> Fin
 def _examine_link(
     shard: int, client: RegisterClient, config: WorkerConfig, aggregator: Controller, network: NetworkSettings
 ) -> tuple[Finding, Echo | None]:
-    """Probe the path of a worker to the aggregator and back; returns the last answer too, with the median of all times.
+    """Probe the path of a worker to the aggregator and back, whose counters tell the losses of either way.
 
-    Probes go to the aggregator with address PEER_MAC and, if it does not answer, to any aggregator. Its counters tell
-    losses on the way up from those on the way down.
+    Returns the last answer, too, with the median of all times. Probes are about the worker's last slot: an aggregator
+    with fewer slots lacks it.
     """
-
-    def ask(number: int, *, broadcast: bool) -> list[Echo]:
-        """Answers about the worker's last slot: an aggregator with fewer slots lacks it."""
-        numbers, slot, echo_s = range(number, number + PROBES), config.slots - 1, network.echo_s
-        asked = [probe(client, slot=slot, number=each, broadcast=broadcast, echo_s=echo_s) for each in numbers]
-        return [echo for echo in asked if echo is not None]
-
-    before = aggregator.counters()
-    sent, echoes, misaddressed = PROBES, ask(1, broadcast=False), None
-    evidence: dict[str, int | str] = {}
-    if not echoes:
-        sent, echoes = 2 * PROBES, ask(1 + PROBES, broadcast=True)
-        if echoes and echoes[-1].source != (address := client.read_pair(registers.PEER_MAC)):
-            peer, source = (address_text(each, udp=network.udp) for each in (address, echoes[-1].source))
-            evidence = {"peer_address": peer, "aggregator_address": source}
-            misaddressed = Problem(
-                f"no aggregator has the address {peer} in PEER_MAC; the one that answers has {source}",
-                f"give the workers {source} as the aggregator's address, or the aggregator {peer} as its own",
-            )
+    before, sent = aggregator.counters(), PROBES
+    numbers, slot, echo_s = range(1, 1 + PROBES), config.slots - 1, network.echo_s
+    asked = [probe(client, slot=slot, number=number, echo_s=echo_s) for number in numbers]
+    echoes = [echo for echo in asked if echo is not None]
     # Frames of other jobs are among those counted, but they are no probes: ECHOES is the number of probes that arrived.
     counted = {name: count - before.get(name, 0) for name, count in aggregator.counters().items()}
     drops = {drop: count for drop in _DROPS_OF_PROBES if (count := counted.get(f"DROPPED_{drop.name}"))}
-    evidence |= {"probes": sent, "echoes": len(echoes)}
+    evidence: dict[str, int | str] = {"probes": sent, "echoes": len(echoes)}
     echo = None
     if echoes:
         echo = replace(echoes[-1], cycles=round(median(echo.cycles for echo in echoes)))
@@ -156,7 +141,7 @@ def _examine_link(
         evidence |= {"aggregator_frames": counted["FRAMES"], "aggregator_echoes": counted["ECHOES"]}
         evidence |= {f"aggregator_dropped_{drop.name.lower()}": count for drop, count in drops.items()}
     why = _why_lossy(sent, len(echoes), counted) if echoes else _why_silent(sent, counted, drops)
-    (finding,) = judge(shard, "link", evidence, misaddressed or why)
+    (finding,) = judge(shard, "link", evidence, why)
     return finding, echo
 
 
@@ -199,7 +184,7 @@ def _examine_settings(
     local, expected = text(client.read_pair(registers.LOCAL_MAC)), text(echo.expected)
     evidence: dict[str, int | str] = {"job": who["job"], "shard": who["shard"], "workers": who["workers"]}
     evidence |= {"slots": config.slots, "version": session.version, "port": echo.port, "address": local}
-    problems = [_why_dropped(check, who, local, config, echo, expected) for check in echo.failed]
+    problems = [_why_dropped(check, who["shard"], config, echo) for check in echo.failed]
     highest = KEYED_VERSION if client.read(registers.MERGE_MOST)["value"] else VERSION
     if not session.version <= echo.version <= highest:
         other = Problem(
@@ -223,27 +208,16 @@ def _examine_settings(
     return judge(shard, "settings", evidence, *problems)
 
 
-def _why_dropped(
-    check: DropReason, who: dict[str, int], local: str, config: WorkerConfig, echo: Echo, expected: str
-) -> Problem:
-    """Problem of a worker with the address ``local`` whose packets fail a check of the aggregator."""
-    job, shard, workers = who["job"], who["shard"], who["workers"]
-    begin, enter = "begin the job at the aggregator", f"for shard {shard} in the aggregator's table"
+def _why_dropped(check: DropReason, shard: int, config: WorkerConfig, echo: Echo) -> Problem:
+    """Problem of a worker whose packets fail a check of the aggregator. The job was begun for the examination, with the
+    workers' addresses."""
     match check:
-        case DropReason.JOB:
-            return Problem(f"the aggregator serves no job {job}", f"{begin}, under this number")
-        case DropReason.WORKERS:
-            problem = f"the job has {workers} workers, but {echo.workers} at the aggregator"
-            return Problem(problem, f"{begin} with {workers} workers")
-        case DropReason.SHARD:
-            problem = f"the aggregator's job of {echo.workers} workers has no shard {shard}"
-            return Problem(problem, f"{begin} with all workers")
         case DropReason.SLOT:
             problem = f"the worker has {config.slots} slots, the aggregator only {echo.slots}"
             return Problem(problem, "generate the aggregator with at least as many slots")
-        case _ if expected != local:
-            problem = f"its address is {local}, the aggregator expects shard {shard} at {expected}"
-            return Problem(problem, f"enter {local} {enter}")
-        case _:
+        case DropReason.SOURCE:
             problem = f"it is behind port {echo.port}, the aggregator expects shard {shard} behind another"
-            return Problem(problem, f"enter port {echo.port} {enter}, or move the cable")
+            return Problem(problem, f"give port = {echo.port} in the cluster file, or move the cable")
+        case _:
+            problem = f"the aggregator drops what it sends: it is {check.help}"
+            return Problem(problem, "try again while no other program uses the cluster: one has changed the job")

@@ -59,7 +59,7 @@ FAULTS = {
     "job": (
         lambda device: client_of(device.workers[1]).write(registers.JOB, job=99, shard=1, workers=2),
         "settings",
-        "the aggregator serves no job 99",
+        "the aggregator drops what it sends: it is of another job",
     ),
 }
 """Some of those of tests/host/doctor/test_examination.py, which has them all for emulated workers."""

@@ -65,7 +65,7 @@ def test_a_sick_cluster(opened):
     assert (done.exit_code, done.stderr, document["healthy"], document["complete"]) == (1, "", False, False)
     (found,) = [finding for finding in document["findings"] if finding["result"] == "failed"]
     assert (found["worker"], found["check"], "cable" in found["remedy"]) == (1, "link", True)
-    assert found["evidence"] == {"probes": 64, "echoes": 0, "aggregator_frames": 64, "aggregator_echoes": 64}
+    assert found["evidence"] == {"probes": 32, "echoes": 0, "aggregator_frames": 32, "aggregator_echoes": 32}
 
 
 def test_training_that_nobody_answers_names_the_doctor(monkeypatch):

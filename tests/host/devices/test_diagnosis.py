@@ -202,8 +202,8 @@ def test_a_probe_waits_for_its_answer(monkeypatch, late_s, read_s, echo_s, comes
         return worker.read_register(offset) if is_there else 0
 
     client = RegisterClient(read, worker.write_register)
-    assert (probe(client, slot=0, number=1, broadcast=False, echo_s=echo_s) is not None) == comes
+    assert (probe(client, slot=0, number=1, echo_s=echo_s) is not None) == comes
     if late_s == 0:  # an answer to another probe is ignored
         blocked = RegisterClient(worker.read_register, lambda offset, word: None)
-        assert probe(blocked, slot=0, number=8, broadcast=False, echo_s=0.0) is None
-        assert probe(blocked, slot=0, number=1, broadcast=False, echo_s=0.0) is not None
+        assert probe(blocked, slot=0, number=8, echo_s=0.0) is None
+        assert probe(blocked, slot=0, number=1, echo_s=0.0) is not None
