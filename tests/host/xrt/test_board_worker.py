@@ -148,40 +148,16 @@ def test_weights_after_lines_move_nothing(machine, worker):
     client_of(worker).write_pair(registers.model_address(0), 4 * PAGE)
     worker.write_memory(0, 4 * PAGE, data(4 * SMALL.chunks * SMALL.lanes))
     assert machine.calls.count("xrtBOAlloc") == 1
-    with pytest.raises(UserError, match=rf"{WHO} has no room for 2,.* bytes in bank 1: .*; take fewer samples"):
-        worker.write_memory(1, 0, data(2 << 20))
-    worker.write_memory(1, 0, data(1 << 19))
-    assert worker.read_memory(1, 0, 1 << 19).tolist() == data(1 << 19).tolist()
-
-
-def test_dma_that_fails(machine, worker):
-    def fail(name, arguments):
-        if name == "xrtBOSync":
-            raise OSError(errno.EIO, "DMA failed")
-
-    machine.on_call = fail
-    with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0: xrtBOSync: DMA failed"):
-        worker.write_memory(0, 0, data(100))
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_for_the_end_of_a_run(machine, worker):
+def test_waiting_for_the_end_of_a_run(machine, worker, monkeypatch):
+    """On a clock that only sleeping advances, the sleeps are as long as the wait: it does not occupy a core."""
     begin_run_without_end(machine, worker)
     with pytest.raises(P4sgdError, match=f"{WHO} cannot move bank 0 while it runs"):
         worker.write_memory(0, 1 << 18, data(1))
-    assert not worker.await_end(0.05)
-    client_of(worker).write(registers.ABORT, abort=1)
-    assert worker.await_end(20)
-    assert client_of(worker).read(registers.CTRL)["done"], "looking has not taken it away"
-    assert not client_of(worker).read(registers.CTRL)["done"]
-    assert client_of(worker).read(registers.STATUS)["aborted"]
-
-
-def test_waiting_does_not_occupy_a_core(machine, worker, monkeypatch):
-    """On a clock that only sleeping advances, the sleeps are as long as the wait."""
-    begin_run_without_end(machine, worker)
     sleeps = []
     with monkeypatch.context() as patch:
         patch.setattr(xrt_worker, "time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append))
@@ -190,30 +166,28 @@ def test_waiting_does_not_occupy_a_core(machine, worker, monkeypatch):
     assert sleeps[0] >= 20e-6
     assert sleeps[-1] == 2e-3
     assert 0.2 <= sum(sleeps) < 0.2 + sleeps[-1]
+    client_of(worker).write(registers.ABORT, abort=1)
+    assert worker.await_end(20)
+    assert client_of(worker).read(registers.CTRL)["done"], "looking has not taken it away"
+    assert not client_of(worker).read(registers.CTRL)["done"]
+    assert client_of(worker).read(registers.STATUS)["aborted"]
 
 
-@pytest.mark.parametrize("by", ["close", "the end of Python"])
+@pytest.mark.parametrize("by", ["close", "the end of Python", "the next program after a crash"])
 def test_a_run_ends_with_the_program(machine, xclbin, monkeypatch, by):
     registered = []
     monkeypatch.setattr(atexit, "register", registered.append)
     worker = opened(xclbin)
     begin_run_without_end(machine, worker)
-    (at_exit,) = registered
-    (worker.close if by == "close" else at_exit)()
+    if by == "the next program after a crash":
+        machine.crash()
+        assert kernel(machine).runs
+        worker = opened(xclbin)
+        assert not kernel(machine).runs
+    (worker.close if by == "close" else registered[-1])()
     assert not kernel(machine).runs
     assert not machine.open_handles
     worker.close()  # again
-
-
-def test_a_run_left_by_another_program_is_ended(machine, xclbin):
-    worker = opened(xclbin)
-    begin_run_without_end(machine, worker)
-    machine.crash()
-    atexit.unregister(worker.close)
-    assert kernel(machine).runs
-    again = opened(xclbin)
-    assert not kernel(machine).runs
-    again.close()
 
 
 def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
@@ -230,10 +204,6 @@ def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
 # -- what is not as it should be -----------------------------------------------------------------------------------
 
 
-def text(path):
-    path.write_text("hello")
-
-
 def made(config=TINY, **options):
     return lambda path: make_xclbin(path, config, **options)
 
@@ -241,7 +211,7 @@ def made(config=TINY, **options):
 U50 = "xilinx_u50_gen3x16_xdma_5_202210_1"
 XCLBINS = {
     "missing": (lambda path: None, UserError, "x.xclbin: cannot read the xclbin: No such file"),
-    "broken": (text, UserError, "x.xclbin: no xclbin, or a broken one: .*Invalid xclbin"),
+    "broken": (lambda path: path.write_text("hello"), UserError, "x.xclbin: no xclbin, or a broken .*Invalid xclbin"),
     "shell": (made(platform=U50), UserError, rf"x.xclbin: is for {U50}, .*\({SHELL}\): link it for"),
     "kernel": (made(kernel="vadd"), UserError, "has no kernel p4sgd_worker with a compute unit p4sgd_worker_1"),
     "protocol": (made(control="none"), UserError, "x.xclbin: cannot be used: its kernel p4sgd_worker is .*ap_ctrl_hs"),
@@ -262,18 +232,25 @@ def test_a_board_that_is_not_as_it_should_be(machine, xclbin):
     found = rf"boards of this machine: xrt:{bdf_of(0)} \({SHELL}\)"
     with pytest.raises(UserError, match=rf"xrt:0000:99:00.1 cannot be opened: .*No such device.*{found}"):
         opened(xclbin, "0000:99:00.1")
-    opened(xclbin).close()
+    with contextlib.closing(opened(xclbin)) as worker:
+        machine.on_call = failing("xrtBOSync")
+        with pytest.raises(P4sgdError, match=f"{WHO} cannot write bank 0: xrtBOSync: the sky falls"):
+            worker.write_memory(0, 0, data(100))
+        machine.on_call = lambda name, arguments: None
     kernel(machine).registers.set(registers.MAGIC_WORD, "value", 0x12345678)
     with pytest.raises(P4sgdError, match=f"{WHO} is no P4SGD worker"):
         opened(xclbin)
-
-    def fail(name, arguments):
-        if name == "xrtPLKernelOpenExclusive":
-            raise OSError(errno.ENODEV, "the sky falls")
-
-    machine.on_call = fail
+    machine.on_call = failing("xrtPLKernelOpenExclusive")
     with pytest.raises(P4sgdError, match=f"{WHO} cannot open its kernel p4sgd_worker: .*: the sky falls"):
         opened(xclbin)
+
+
+def failing(function):
+    def fail(name, arguments):
+        if name == function:
+            raise OSError(errno.ENODEV, "the sky falls")
+
+    return fail
 
 
 def test_the_same_board_twice(machine, worker, xclbin, tmp_path):
@@ -341,11 +318,17 @@ def test_a_board_that_drops_off_the_bus(machine, xclbin):
 
 def test_no_xrt(monkeypatch, tmp_path, xclbin):
     library.open_library.cache_clear()
-    monkeypatch.delenv("XILINX_XRT", raising=False)
-    with pytest.raises(UserError, match=r"XRT is not set up, .*: source /opt/xilinx/xrt/setup.sh"):
-        opened(xclbin)
-    assert library.find_problem() == "XILINX_XRT is not set"
-    monkeypatch.setenv("XILINX_XRT", str(tmp_path))
-    with pytest.raises(UserError, match=r"XRT cannot be used: .*libxrt_coreutil.so.2: cannot open shared object"):
-        opened(xclbin)
-    assert library.find_problem() == f"there is no {tmp_path}/lib/libxrt_coreutil.so.2"
+    for root, says, problem in (
+        (None, "XRT is not set up, .*: source /opt/xilinx/xrt/setup.sh", "XILINX_XRT is not set"),
+        (
+            str(tmp_path),
+            "XRT cannot be used: .*libxrt_coreutil.so.2: cannot open shared object",
+            f"there is no {tmp_path}/lib/libxrt_coreutil.so.2",
+        ),
+    ):
+        monkeypatch.delenv("XILINX_XRT", raising=False)
+        if root is not None:
+            monkeypatch.setenv("XILINX_XRT", root)
+        with pytest.raises(UserError, match=says):
+            opened(xclbin)
+        assert library.find_problem() == problem
