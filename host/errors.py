@@ -47,10 +47,10 @@ def on_command_line(text: str, otherwise: str = "") -> str:
 
 
 class UserError(Exception):
-    """An error that the user can correct: in the input, an option or a file. The command line exits with status 2.
+    """An error in the input, an option or a file that the user can correct: exit status 2.
 
-    The message is one line that names the file, line or option and the remedy. With ``field``, a field of
-    `p4sgd.host.training.TrainingOptions` or another parameter, it begins with the name of that option.
+    The message is one line that names the file, line or option and the remedy; with ``field`` it begins with the name
+    of this option.
     """
 
     def __init__(self, problem: str = "", *, field: str | None = None) -> None:
@@ -58,7 +58,7 @@ class UserError(Exception):
 
 
 class P4sgdError(Exception):
-    """A failure of a device, a tool or the machine, in one line. The command line exits with status 1.
+    """A failure of a device, a tool or the machine, in one line: exit status 1.
 
     ``lost_workers`` are the shards of the workers that caused it, if the other workers can go on.
     """

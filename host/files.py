@@ -24,8 +24,7 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
     Raises
     ------
     UserError
-        If the file cannot be written, or if the path is not an ordinary file. Every `OSError` in the block is taken for
-        a failure to write; convert others within the block.
+        If the file cannot be written, as which every `OSError` in the block counts, or is not an ordinary file.
     """
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: cannot write: it is not an ordinary file: choose another name")
@@ -38,7 +37,7 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
                 if size:
-                    reserve(file, size)
+                    _reserve(file, size)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -83,7 +82,7 @@ def write_error(path: Path, error: OSError, size: int | None = None) -> UserErro
     return UserError(f"{path}: cannot write: {error.strerror or error}")
 
 
-def reserve(file: BinaryIO, size: int) -> None:
+def _reserve(file: BinaryIO, size: int) -> None:
     """Reserve the disk space of a file, if the file system supports it."""
     try:
         os.posix_fallocate(file.fileno(), 0, size)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.failures import FAILED
+from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
 

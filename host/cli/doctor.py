@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.failures import FAILED
+from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.run.checks import find_cluster_file

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from p4sgd.host.data import Dataset
     from p4sgd.host.training.model_file import Model, ModelSet
 
-METRICS = {
-    **{"loss": "loss", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"},
-    **{"auc": "AUC", "average_precision": "average precision", "f1": "F1", "deviance": "mean deviance", "d2": "D²"},
-    **{"r2": "R²", "rmse": "RMSE", "mae": "mean absolute error", "mse": "mean squared error"},
-}
-"""Titles of the metrics of `p4sgd.host.training.metrics.score`, by name, in the order of tables."""
-
 _model = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -166,14 +159,13 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         samples = _read(output, loaded, data, reading)
         metrics = score(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
-    shown = {name: title for name, title in METRICS.items() if name in metrics}
-    titles = {**shown, "loss": f"{loaded.loss} loss"}
-    rows = [[titles[name], cell(name, metrics[name], 6)] for name in shown]
+    names = [name for name, value in metrics.items() if isinstance(value, float)]
+    rows = [[name.replace("_", " "), cell(name, metrics[name], 6)] for name in names]
     output.table(["metric", "value"], [["samples", samples.samples], *rows])
     if "targets" in metrics:
         targets = metrics["targets"].items()
-        rows = [[shorten(target), *(cell(name, each[name], 6) for name in shown)] for target, each in targets]
-        output.table(["target", *shown.values()], rows)
+        rows = [[shorten(target), *(cell(name, each[name], 6) for name in names)] for target, each in targets]
+        output.table(["target", *(name.replace("_", " ") for name in names)], rows)
     if "confusion_matrix" in metrics:
         _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
 
@@ -219,67 +211,50 @@ def inspect(model: Path, top: int, output: Output) -> None:
     for row, column in order[:top].tolist():
         values = {"coefficient": float(table[row, column]), "scaled": float(scaled[row, column])}
         largest.append(({kind: names[row]} if several else {}) | {"feature": space.name(column)} | values)
-    output.document(
-        {
-            "model": str(model),
-            "loss": loaded.loss,
-            "loss_parameters": [row.loss_parameters for row in loaded.rows] if several else first.loss_parameters,
-            "labels": loaded.labels.to_json(),
-            "features": space.count,
-            "nonzero": len(used),
-            "named": bool(space.names),
-            "zero_based": space.zero_based,
-            "hash_bits": space.hash_bits,
-            "table": None if space.encoding is None else space.encoding.to_json(),
-            "planes": form.stored,
-            "precision": form.precision,
-            "signed": form.signed,
-            "preconditioned": first.mixing is not None,
-            "intercept": np.asarray(intercept).tolist(),
-            "coefficients": largest,
-            "training": loaded.training,
-            **({"rows": [row.training for row in loaded.rows]} if several else {}),
-        }
-    )
-    facts = {**_describe(loaded, len(used)), **_describe_training(loaded.training)}
-    shown = [[name.replace("_", " "), value] for name, value in facts.items() if value not in (None, "")]
-    output.table([str(model), ""], shown, texts=2, wraps=True)
+    document = {
+        "model": str(model),
+        "loss": loaded.loss,
+        "loss_parameters": [row.loss_parameters for row in loaded.rows] if several else first.loss_parameters,
+        "labels": loaded.labels.to_json(),
+        "features": space.count,
+        "nonzero": len(used),
+        "named": bool(space.names),
+        "zero_based": space.zero_based,
+        "hash_bits": space.hash_bits,
+        "table": None if space.encoding is None else space.encoding.to_json(),
+        "planes": form.stored,
+        "precision": form.precision,
+        "signed": form.signed,
+        "preconditioned": first.mixing is not None,
+        "intercept": np.asarray(intercept).tolist(),
+        "coefficients": largest,
+        "training": loaded.training,
+        **({"rows": [row.training for row in loaded.rows]} if several else {}),
+    }
+    output.document(document)
+    facts = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
+    facts |= _describe(loaded) | _describe_training(loaded.training)
+    rows = [[name.replace("_", " "), value] for name, value in facts.items() if value not in (None, "")]
+    output.table(["fact", "value"], rows, texts=2, wraps=True)
     if several:
-        rows = zip(names, loaded.rows, np.asarray(intercept), strict=True)
-        cells = [[shorten(name), row.training.get("epoch"), f"{value:.6g}"] for name, row, value in rows]
-        output.table([kind, "best epoch", "intercept"], cells)
+        models = zip(names, loaded.rows, np.asarray(intercept).tolist(), strict=True)
+        rows = [[shorten(name), row.training.get("epoch"), value] for name, row, value in models]
+        output.table([kind, "best epoch", "intercept"], rows)
     output.records([each | {kind: shorten(each[kind])} if several else each for each in largest], texts=1 + several)
 
 
-def _describe(model: "Model | ModelSet", used: int) -> dict[str, object]:
-    """What a model is, with so many coefficients ``used``."""
-    from p4sgd.host.losses import Task, get_loss
-
-    labels, space, form, (first, *others) = model.labels, model.space, model.features, model.rows
-    loss = get_loss(first.loss, first.loss_parameters)
-    facts: dict[str, object] = {"loss": f"{loss.name}: {loss.summary}", **loss.parameters}
-    if "epsilon" in facts:  # of the scaled target
-        facts["epsilon"] = loss.parameters["epsilon"] * first.labels.scale
+def _describe(model: "Model | ModelSet") -> dict[str, object]:
+    """Parameters of the loss, in the unit of the target; classes or targets; what features are made of."""
+    labels, first, encoding = model.labels, model.rows[0], model.space.encoding
+    facts: dict[str, object] = dict(first.loss_parameters)
+    if "epsilon" in first.loss_parameters:
+        facts["epsilon"] = first.loss_parameters["epsilon"] * first.labels.scale
     if labels.classes:
         facts["classes"] = ", ".join(labels.meanings)
-    elif others:
+    elif len(model.rows) > 1:
         facts["targets"] = ", ".join(labels.row_names)
-    elif labels.task is Task.REGRESSION:
-        facts["target"] = f"mean {first.labels.mean:.6g}, deviation {first.labels.scale:.6g}"
-    else:
-        facts["target"] = "its logarithm is a sum of coefficients"
-    if space.encoding is not None:
-        kind = f"made of {space.column_count} columns of a table, missing values: {space.encoding.missing}"
-    elif space.hash_bits is not None:
-        kind = f"hashed to 2^{space.hash_bits} columns"
-    else:
-        kind = "by name" if space.names else f"numbered from {0 if space.zero_based else 1}"
-    of = f" of {len(model.rows) * space.count:,}" if others else ""
-    facts["features"] = f"{space.count:,}, {kind}; {used:,}{of} have a coefficient other than 0"
-    facts["intercept"] = None if others else first.linear()[1]
-    stored = "" if form.precision == form.stored else f" of {form.stored}"
-    sign = "signed" if form.signed else "unsigned"
-    facts["precision"] = f"{form.precision} bit{'s' * (form.precision > 1)}{stored} a feature, {sign}"
+    if encoding is not None:
+        facts["columns"] = f"{model.space.column_count} of a table, missing values: {encoding.missing}"
     return facts
 
 
@@ -292,7 +267,7 @@ def _describe_training(training: Mapping[str, Any]) -> dict[str, object]:
     chosen = {name: value for name, value in training.get("options", {}).items() if value != defaults.get(name)}
     metrics = {title: cell(name, training.get("metrics", {}).get(name)) for name, title in COLUMNS.items()}
     facts = {name: training.get(name) for name in (*names, "learning_rate", "device", "p4sgd")}
-    return facts | {f"option {name}": value for name, value in chosen.items() if name not in facts} | metrics
+    return facts | {f"option {name}": value for name, value in chosen.items()} | metrics
 
 
 @click.command()

@@ -239,14 +239,14 @@ results = together(
 )
 """Adds the options of ``train`` and ``simulate`` for test data and results."""
 
-_READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "file_format": click.option(
+reading = together(
+    click.option(
         "--format",
         "file_format",
         type=NameFrom("format", "p4sgd.host.data.read:FORMATS"),
         help="Format of the data files; by default it is found out from the name or the first bytes.",
     ),
-    "label_column": click.option(
+    click.option(
         "--label-column",
         metavar="COLUMN",
         multiple=True,
@@ -254,49 +254,53 @@ _READING_OPTIONS: dict[str, Callable[[Any], Any]] = {
         "label, target, class or y, else the last one. May be repeated for several targets, of which each becomes a "
         "row of the model.",
     ),
-    "weight_column": click.option(
+    click.option(
         "--weight-column",
         metavar="COLUMN",
         help="Column of a table with the weights of samples, at least 0: its header or its number. Vowpal Wabbit's "
         "importance and the array weights of an NPZ file are weights without it.",
     ),
-    "ignore_columns": click.option(
+    click.option(
         "--ignore-column",
         "ignore_columns",
         metavar="COLUMN",
         multiple=True,
         help="Column of a table that is not a feature, such as an ID: its header or its number; may be repeated.",
     ),
-    "header": click.option(
+    click.option(
         "--header/--no-header",
         default=None,
         help="Whether the first line of a CSV file has the names of the columns; by default it is found out.",
     ),
-    "delimiter": click.option(
+    click.option(
         "--delimiter", metavar="CHARACTER", help="Character between the fields of a CSV file; by default found out."
     ),
-    "zero_based": click.option(
+    click.option(
         "--zero-based/--one-based",
         default=None,
         help="Whether the first feature of a LIBSVM file has the number 0 or 1; by default as in the training data, "
         "or 0 if there is a feature 0.",
     ),
-    "hash_bits": click.option(
+    click.option(
         "--hash-bits",
         type=int,
         metavar="N",
         help="Hash features to 2^N columns: the names of a Vowpal Wabbit file (by default as in the training data, or "
         "to 2^18), or the numbers of a LIBSVM file, modulo 2^N.",
     ),
-}
-
-reading = together(*_READING_OPTIONS.values())
+)
 """Adds the options that say how data files are read, which are arguments of `p4sgd.host.data.read_dataset`."""
+
+
+_READING = (
+    *("file_format", "label_column", "weight_column", "ignore_columns"),
+    *("header", "delimiter", "zero_based", "hash_bits"),
+)
 
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     """Remove the values of `reading` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
-    reading = {name: choices.pop(name) for name in _READING_OPTIONS}
+    reading = {name: choices.pop(name) for name in _READING}
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
     return reading
@@ -374,29 +378,23 @@ def _read_options(ctx: click.Context, path: Path) -> dict[str, Any]:
     return values
 
 
-def _refuse_unknown_tables(
-    command: click.Command | None, document: Mapping[str, Any], path: Path, prefix: str = ""
-) -> None:
+def _refuse_unknown_tables(group: click.Command, document: Mapping[str, Any], path: Path, prefix: str = "") -> None:
     """Refuse tables that no command reads: a file may serve several, but a misspelt one must not go unnoticed."""
-    if not isinstance(command, click.Group):
-        return
-    context = click.Context(command)
+    assert isinstance(group, click.Group)
+    context = click.Context(group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    known = {
+        name: command
+        for name, command in commands.items()
+        if isinstance(command, click.Group) or (command and any(param.name == "options" for param in command.params))
+    }
     for name, table in document.items():
-        known = command.get_command(context, name)
-        if not _takes_options(known):
+        if name not in known:
             kind = "table" if isinstance(table, dict) else "key outside a table"
-            takers = (
-                each for each in command.list_commands(context) if _takes_options(command.get_command(context, each))
-            )
-            tables = ", ".join(f"[{prefix}{each}]" for each in takers)
+            tables = ", ".join(f"[{prefix}{each}]" for each in known)
             raise UserError(f"{path}: unknown {kind} {prefix}{name}; there are {tables}")
-        if isinstance(table, dict):
-            _refuse_unknown_tables(known, table, path, f"{prefix}{name}.")
-
-
-def _takes_options(command: click.Command | None) -> bool:
-    params = [] if command is None else command.params
-    return isinstance(command, click.Group) or any(param.name == "options" for param in params)
+        if isinstance(table, dict) and isinstance(known[name], click.Group):
+            _refuse_unknown_tables(known[name], table, path, f"{prefix}{name}.")
 
 
 def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -> Any:

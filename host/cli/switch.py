@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,13 +184,9 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
     if not found:
         output.say("no job is served")
         return
-    titles = ["place", "job", "workers", "slots under way", "that did not move", "packets accepted"]
-    keys = ("place", "job", "workers", "under_way")
-    rows = []
-    for job in jobs:
-        accepted = "-" if job["packets_accepted"] is None else job["packets_accepted"]
-        rows.append([*(job[key] for key in keys), len(job["stuck"]), accepted])
-    output.table(titles, rows, texts=0)
+    shown = [job | {"slots_under_way": job["under_way"], "that_did_not_move": len(job["stuck"])} for job in jobs]
+    names = ("place", "job", "workers", "slots_under_way", "that_did_not_move", "packets_accepted")
+    output.records(shown, names, texts=0)
     for job in jobs:
         for line in _sentences(job, udp=described.udp):
             output.say(line)
@@ -226,23 +222,23 @@ def _slot_document(slot: "WaitingSlot") -> dict[str, Any]:
     return {"slot": slot.slot, "round": slot.round, **missing}
 
 
-def _sentences(job: Mapping[str, Any], *, udp: bool) -> list[str]:
+def _sentences(job: Mapping[str, Any], *, udp: bool) -> Iterator[str]:
     """What the waiting slots of a job's document wait for; slots in a row that wait for the same share a line."""
     who = {}
     for worker in job["missing"]:
         where = worker["address"] if udp else f"port {worker['port']}"
         who[worker["shard"]] = f"shard {worker['shard']} ({', '.join(filter(None, [worker['control'], where]))})"
-    lines = []
-    for _, group in groupby(enumerate(job["stuck"]), lambda item: {**item[1], "slot": item[1]["slot"] - item[0]}):
+    runs = groupby(enumerate(job["stuck"]), lambda item: {**item[1], "slot": item[1]["slot"] - item[0]})
+    for _, group in islice(runs, _MOST_LINES):
         slots = [slot for _, slot in group]
         first, last = slots[0], slots[-1]
         which = f"slot {first['slot']}" if first is last else f"slots {first['slot']} to {last['slot']}"
         partials, shards = first["partials_missing"], first["partials_missing"] + first["acknowledgements_missing"]
         what = "no partials have arrived from" if partials else "the sums are not acknowledged by"
         whom = ", ".join(who[shard] for shard in shards)
-        lines.append(f"job {job['job']}, {which}, round {first['round']}: {what} {whom}")
-    more = ["and more lines of this kind: p4sgd switch slots lists all"] if len(lines) > _MOST_LINES else []
-    return lines[:_MOST_LINES] + more
+        yield f"job {job['job']}, {which}, round {first['round']}: {what} {whom}"
+    if any(True for _ in runs):
+        yield "and more of this kind: p4sgd switch slots lists all"
 
 
 @click.command()

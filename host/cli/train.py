@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.failures import INTERRUPTED, describe, report
+from p4sgd.host.cli.app import INTERRUPTED, describe, report
 from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, fitting_table, shorten
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.training.events import Events, Stage
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from p4sgd.host.training.dealing.split import Split
     from p4sgd.sim.cluster.trace import Trace
 
-FOLD_METRICS = {
-    **{"loss": "loss", "accuracy": "accuracy", "auc": "AUC", "f1": "F1"},
-    **{"d2": "D²", "r2": "R²", "rmse": "RMSE", "mae": "MAE"},
-}
-"""Titles of the metrics in the table of folds, by name."""
+FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
+"""Metrics in the table of folds."""
 
 
 @click.command()
@@ -240,7 +237,7 @@ def _print_folds(output: Output, done: "Sequence[Fold]", **summaries: Mapping[st
     lines += [([title, None, None], values) for title, values in summaries.items()]
     rows = [[*first, *(cell(name, values[name]) for name in names)] for first, values in lines]
     if rows:
-        output.table(["fold", "samples", "epoch", *(FOLD_METRICS[name] for name in names)], rows)
+        output.table(["fold", "samples", "epoch", *names], rows)
 
 
 class _Display(Events):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from p4sgd.host.cli import options
-from p4sgd.host.cli.failures import INTERRUPTED
+from p4sgd.host.cli.app import INTERRUPTED
 from p4sgd.host.cli.output import COLUMNS, Output, cell
 from p4sgd.host.errors import UserError
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["check_libraries", "is_report_file", "save_report"]
 
 _START = "<!doctype html>\n<!-- p4sgd report -->\n"
-
 _LIBRARIES = {"matplotlib": "Matplotlib", "jinja2": "Jinja2"}
-
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -46,19 +44,8 @@ def save_report(
 ) -> None:
     """Write the report of a training run: one HTML file that needs neither network nor scripts.
 
-    Parameters
-    ----------
-    about
-        What was to be done, as plain data: `p4sgd.host.run.training_run.TrainingRun.to_json`.
-    rounded
-        Whether the model was measured on training samples as the device reads them (prepared data).
-    trace
-        The trace of a simulation.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
+    ``about`` is `p4sgd.host.run.training_run.TrainingRun.to_json`. The training samples are ``rounded`` if the model
+    was measured on them as the device reads them (prepared data). Raises `UserError` if the file cannot be written.
     """
     import jinja2
 

@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from p4sgd.host.errors import listed
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.report import figures
-from p4sgd.host.report.cycles import counted_cycles, predicted_cycles
+from p4sgd.host.report.cycles import cycles_of
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
@@ -256,24 +256,16 @@ def _coefficients(model: Model | ModelSet) -> list[dict[str, Any]]:
 
 def _cycles(result: TrainingResult | ResultSet) -> dict[str, Any] | None:
     """Predicted and counted cycles by cause: a figure and a table; ``None`` where nothing was counted."""
-    counted = counted_cycles(result)
-    if not counted:
+    bars, note = cycles_of(result)
+    if not bars:
         return None
-    predicted, note = predicted_cycles(result)
-    bars = ({"predicted": predicted} if predicted else {}) | counted
     rows = []
     for counter, cause in figures.CAUSES.items():
         if any(bar.get(counter) for bar in bars.values()):
             cells = [f"{bar[counter]:,}" if counter in bar else "–" for bar in bars.values()]
             rows.append((cause, COUNTERS[counter].help, cells))
     totals = [f"{sum(value for name, value in bar.items() if name in figures.CAUSES):,}" for bar in bars.values()]
-    return {
-        "figure": figures.stacked_cycles(bars),
-        "bars": list(bars),
-        "rows": rows,
-        "totals": totals,
-        "note": note,
-    }
+    return {"figure": figures.stacked_cycles(bars), "bars": list(bars), "rows": rows, "totals": totals, "note": note}
 
 
 def _overlap(trace: "Trace | None") -> dict[str, Any] | None:
@@ -291,22 +283,25 @@ def _overlap(trace: "Trace | None") -> dict[str, Any] | None:
 def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list[tuple[str, str]]:
     summary = result.summary
     sizes = {name: len(labels) for name, (_, labels) in result.activations.items()}
-    workers = len(summary["units"])
-    facts = [
-        ("training data", f"{about['data']}: {summary['samples']:,} samples, {summary['features']:,} features"),
-        ("held out", f"{sizes['validation']:,} samples" if "validation" in sizes else ""),
-        ("test data", f"{about['test']}: {sizes['test']:,} samples" if "test" in sizes else ""),
-        ("labels", _label_text(result.model.labels)),
-        ("scaling", ": ".join(filter(None, (summary["scaling"], summary["scaling_reason"])))),
-        ("learning rate", f"{summary['learning_rate']:.4g} in the first epoch" if "learning_rate" in summary else ""),
-        ("device", f"{summary['device']}, {workers:,} worker{'s' * (workers > 1)}"),
-        ("configuration", _configuration(summary["configuration"])),
-        ("processes", f"{about['ranks']}" if about["ranks"] > 1 else ""),
-        ("model", f"{about['out']}" if about["out"] else "not kept"),
-        ("checkpoint", about["checkpoint"] or ""),
-        ("P4SGD", summary["p4sgd"]),
-    ]
-    return [(name, text) for name, text in facts if text]
+    workers, stated = len(summary["units"]), summary["configuration"]
+    names = {make(): name for name, make in reversed(CONFIGURATIONS.items())}  # of two names the first is better known
+    configs = [WorkerConfig(**each) for each in ([stated] if isinstance(stated, Mapping) else stated)]
+    kinds = [names.get(each, f"{each.engines} engines of {each.lanes} lanes") for each in configs]
+    facts = {
+        "training data": f"{about['data']}: {summary['samples']:,} samples, {summary['features']:,} features",
+        "held out": f"{sizes['validation']:,} samples" if "validation" in sizes else "",
+        "test data": f"{about['test']}: {sizes['test']:,} samples" if "test" in sizes else "",
+        "labels": _label_text(result.model.labels),
+        "scaling": ": ".join(filter(None, (summary["scaling"], summary["scaling_reason"]))),
+        "learning rate": f"{summary['learning_rate']:.4g} in the first epoch" if "learning_rate" in summary else "",
+        "device": f"{summary['device']}, {workers:,} worker{'s' * (workers > 1)}",
+        "configuration": ", ".join(dict.fromkeys(kinds)),
+        "processes": f"{about['ranks']}" if about["ranks"] > 1 else "",
+        "model": about["out"] or "not kept",
+        "checkpoint": about["checkpoint"] or "",
+        "P4SGD": summary["p4sgd"],
+    }
+    return [(name, text) for name, text in facts.items() if text]
 
 
 def _label_text(coding: LabelCoding | TargetCoding) -> str:
@@ -320,13 +315,6 @@ def _label_text(coding: LabelCoding | TargetCoding) -> str:
     return f"{others[0]} against {first}" if len(others) == 1 else f"{1 + len(others)} classes, each against the rest"
 
 
-def _configuration(stated: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    names = {make(): name for name, make in reversed(CONFIGURATIONS.items())}  # of two names the first is better known
-    each = [stated] if isinstance(stated, Mapping) else stated
-    kinds = [names.get(WorkerConfig(**one), f"{one['engines']} engines of {one['lanes']} lanes") for one in each]
-    return ", ".join(dict.fromkeys(kinds))
-
-
 def _options(options: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     defaults = TrainingOptions().to_json()
     return [
@@ -336,23 +324,19 @@ def _options(options: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _epochs(result: TrainingResult | ResultSet) -> dict[str, Any]:
-    """A table of epochs, some of them if there are many, or of the rows of a model; its best epoch is marked."""
+    """A table of epochs, some of them if there are many, of which the best one is marked; or of the rows of a model."""
+    rows: list[tuple[list[str], bool]] = []
     if isinstance(result, ResultSet):
         names = [name for name in result.rows[0].metrics if not name.endswith("_mse")]
-        numbers = [
-            [name, f"{len(row.history)}", f"{row.best_epoch}"]
-            for name, row in zip(result.names, result.rows, strict=True)
-        ]
-        rows = [
-            ([*first, *(_number(row.metrics[name]) for name in names)], False)
-            for first, row in zip(numbers, result.rows, strict=True)
-        ]
+        for name, row in zip(result.names, result.rows, strict=True):
+            metrics = (_number(row.metrics[each]) for each in names)
+            rows.append(([name, f"{len(row.history)}", f"{row.best_epoch}", *metrics], False))
         columns = [result.model.labels.row_kind, "epochs", "best epoch", *map(_title, names)]
         return {"columns": columns, "rows": rows, "title": "All rows of the model"}
     history = result.history
     names = [name for name in history[-1].metrics if not name.endswith("_mse")]
-    rows = []
-    for record in (history[place] for place in figures.thinned(len(history), _MOST_EPOCHS)):
+    for place in figures.thinned(len(history), _MOST_EPOCHS):
+        record = history[place]
         metrics = (_number(record.metrics.get(name)) for name in names)
         cells = [f"{record.epoch}", *metrics, f"{record.learning_rate:.4g}", f"{record.seconds:.3g}"]
         rows.append((cells, record.epoch == result.best_epoch))

@@ -2,30 +2,10 @@
 
 from collections.abc import Sequence
 
-from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
-
-
-def _counted_epochs(result: TrainingResult | ResultSet) -> list[EpochRecord]:
-    """The epochs with counted cycles and as many workers as the last one; some may have been lost or have come."""
-    counted = [record for record in result.history if record.counters and "CYCLES" in record.counters[0]]
-    return [record for record in counted if len(record.counters) == len(counted[-1].counters)]
-
-
-def counted_cycles(result: TrainingResult | ResultSet) -> dict[str, dict[str, int]]:
-    """The counters of each worker, added up over the epochs; empty if nothing counts cycles."""
-    epochs = _counted_epochs(result)
-    if not epochs:
-        return {}
-    names = result.summary.get("workers") or range(len(epochs[0].counters))
-    workers = zip(*(record.counters for record in epochs), strict=True)
-    return {
-        f"worker {name}": {counter: sum(epoch[counter] for epoch in one) for counter in one[0]}
-        for name, one in zip(names, workers, strict=True)
-    }
 
 
 def epoch_cycles(
@@ -62,23 +42,31 @@ def epoch_cycles(
     )
 
 
-def predicted_cycles(result: TrainingResult | ResultSet) -> tuple[dict[str, int], str]:
-    """The cycles of the fullest worker in the same epochs, by counter, and a note on what is assumed.
+def cycles_of(result: TrainingResult | ResultSet) -> tuple[dict[str, dict[str, int]], str]:
+    """Counters of each worker, added up over the epochs, after those ``predicted`` for the fullest one; and a note.
 
-    There are none if they depend on the data, because it skips zeros, or if there is a sparse worker, a program.
+    Empty if nothing counts cycles. None are predicted if they depend on the data, because zeros are skipped, or if
+    there is a sparse worker, a program. Epochs with other numbers of workers than the last one do not count.
     """
+    counted = [record.counters for record in result.history if record.counters and "CYCLES" in record.counters[0]]
+    counted = [counters for counters in counted if len(counters) == len(counted[-1])]
+    if not counted:
+        return {}, ""
     summary = result.summary
-    options, units = TrainingOptions(**summary["options"]), summary["units"]
-    stated = summary["configuration"]
+    names = summary.get("workers") or range(len(counted[0]))
+    bars = {
+        f"worker {name}": {counter: sum(epoch[counter] for epoch in one) for counter in one[0]}
+        for name, one in zip(names, zip(*counted, strict=True), strict=True)
+    }
+    options, units, stated = TrainingOptions(**summary["options"]), summary["units"], summary["configuration"]
     configs = [WorkerConfig(**each) for each in ([stated] * len(units) if isinstance(stated, dict) else stated)]
     if summary["skips_zeros"] or any(config.sparse for config in configs):
-        return {}, ""
+        return bars, ""
     simulated = summary["device"] == "rtl"
     cycles = epoch_cycles(options, configs, units, summary["samples"], summary["features"], simulated=simulated)
-    epochs = len(_counted_epochs(result))
     where = "the simulated network" if simulated else "boards, with error correction on the links"
     return (
-        {name: count * epochs for name, count in cycles.items()},
+        {"predicted": {name: count * len(counted) for name, count in cycles.items()}} | bars,
         f"The prediction is for {where}, for a memory that keeps up, and without faults; it leaves out what prepares a "
         f"run, loads and stores the model.",
     )

@@ -20,16 +20,6 @@ def test_it_replaces_an_older_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_others_may_read_it_as_the_umask_says(tmp_path):
-    old = os.umask(0o027)
-    try:
-        with new_file(tmp_path / "file") as file:
-            file.write(b"x")
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
 def test_the_permissions_of_the_older_file_stay(tmp_path, mode):
     path = tmp_path / "file"
@@ -102,12 +92,6 @@ def test_file_systems_that_cannot_claim_room(tmp_path, monkeypatch):
     with new_file(tmp_path / "file", 10) as file:
         file.write(b"x" * 10)
     assert (tmp_path / "file").stat().st_size == 10
-
-
-def test_no_such_folder(tmp_path):
-    with pytest.raises(UserError, match="/no/file: cannot write: No such file or directory"):
-        with new_file(tmp_path / "no" / "file"):
-            pytest.fail("must not get here")
 
 
 def test_what_is_no_ordinary_file_is_left_alone(tmp_path):

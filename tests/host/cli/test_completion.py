@@ -1,10 +1,5 @@
 """What a shell gets to complete a command."""
 
-import os
-import shutil
-import subprocess
-import sys
-
 import pytest
 from support.command_line import commands, p4sgd
 
@@ -41,19 +36,3 @@ def test_commands_options_and_names(line, expected):
 @pytest.mark.parametrize("line", ["p4sgd train ", "p4sgd train x", "p4sgd predict mod", "p4sgd train iris:1 --out m"])
 def test_files_are_left_to_the_shell(line):
     assert completed(line) == [("file", line.rpartition(" ")[2])]
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes(tmp_path):
-    """With the line that host/training/README.md shows."""
-    program = tmp_path / "p4sgd"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from p4sgd.host.cli import main; main()' \"$@\"\n")
-    program.chmod(0o755)
-    script = """eval "$(_P4SGD_COMPLETE=bash_source p4sgd)"
-        COMP_WORDS=(p4sgd ins) COMP_CWORD=1
-        _p4sgd_completion p4sgd
-        echo "${COMPREPLY[@]}"
-        complete -p p4sgd"""
-    variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=variables)
-    assert done.stdout.splitlines() == ["inspect", "complete -o nosort -F _p4sgd_completion p4sgd"]

@@ -29,17 +29,12 @@ FILES = {
     "classes.libsvm": "1 1:1\n2 1:2\n2.5 1:3\n",
     "sparse.libsvm": "1 1:1 200:3\n-1 3:1\n" * 5,
     "wide.libsvm": f"1 1:1\n-1 {1 << 26}:1\n" * 5,
-    "few.csv": "1,2,0\n3,4,1\n5,6,1\n",
     "weights.csv": "a,w,label\n1,2,0\n3,-1,1\n",
     "broken.libsvm.gz": gzip.compress(GOOD.encode())[:-12],
-    "make.py": "import numpy, sys\nx = 1, 2\n",
-    "text.txt": "once upon a time\n",
-    "broken.parquet": b"PAR1 broken",
     "notes": "years of work",
     "worker1.p4sgd": "years of work",
     "run.toml": "[train]\n[predict]\n",
     "info.toml": "[info]\n",
-    "images": "years of work",
     "thesis/thesis.tex": "years of work",
     "prepared/manifest.json": "{}",
 }
@@ -49,33 +44,21 @@ READ = [  # data that cannot be read, or do not suit
     ("train word.libsvm", r"word\.libsvm, line 41\b"),
     ("train one.libsvm", r"one\.libsvm.*two classes"),
     ("train classes.libsvm", r"classes\.libsvm.*3 values .*--loss squared.*--positive LABEL"),
-    ("train classes.libsvm --loss hinge", r"3 values .*no classes"),
     ("train broken.libsvm.gz", r"broken\.libsvm\.gz"),
-    ("train make.py", r"make\.py.*looks like csv; .*--format"),
-    ("train text.txt", r"text\.txt.*unknown format.*--format"),
-    ("train broken.parquet", r"broken\.parquet"),
-    ("train good.libsvm --label-column 7 --format csv", r"good\.libsvm"),
     ("train nowhere.csv", "nowhere.csv: .*no such file; .*data sets .*breast_cancer"),
-    ("train /", "/: is a folder"),
-    ("train ./iris", "iris: is a folder"),
     ("train breast_canser", r"breast_canser: .*no such file; .*mean breast_cancer\?"),
     ("train a9a", "p4sgd data fetch a9a"),
-    ("train rcv1", "p4sgd data synth rcv1 --out rcv1.npz"),
     ("train kdd12", "p4sgd data synth kdd12 --samples 1000000 --out kdd12.npz"),
-    ("train digits:3 --format csv", "without --format digits:3 .*scikit-learn"),
     ("train wide.csv --config tiny", "26 units of 8, .* hold \\(16 each\\): use at least 2 workers"),
     ("train wide.libsvm --config sparse", "67,108,864 features .*1,048,576 each\\): use at least 2 workers"),
     ("train sparse.libsvm --config sparse --scaling standard", "zeros .*maxabs"),
     ("train sparse.libsvm --config sparse --precondition block", "zeros .*leave --precondition out"),
     ("data prepare sparse.libsvm --quiet --out new --config sparse --scaling standard", "zeros .*maxabs"),
-    ("data prepare sparse.libsvm --quiet --out new --config sparse --precondition block", "zeros .*--precondition"),
     ("train thesis", "thesis: .*no prepared data or not all: p4sgd data prepare"),
     ("data prepare word.libsvm --quiet --out new", r"word\.libsvm, line 41\b"),
     ("predict model iris", "30 are needed"),
-    ("evaluate model iris", "30 are needed"),
     ("evaluate model nowhere.csv", "nowhere.csv: there is no such file"),
     ("evaluate model strange.npz", "strange.npz.*neither 0 nor 1"),
-    ("evaluate model bare.csv", r"bare\.csv"),
     ("predict hinge iris --probabilities", "no probabilities"),
 ]
 
@@ -87,7 +70,6 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --config huge", "--config.*'huge'.*tiny, small, u280, .*, sparse"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
     ("train breast_cancer --config sparse", "makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
-    ("train iris --workers 2 --sparse-workers 2", "leaves none of 2 workers dense: .*--workers, or --config sparse"),
     ("train iris --workers 3 --sparse-workers 2 --device rtl", "is for the emulator: .*p4sgd worker --sparse is one"),
     ("train iris:1 --workers 2 --sparse-workers 1 --precondition block --unit 8", "whitening .*leave --precondition"),
     ("train iris:1 --device cluster", "--device cluster needs --cluster"),
@@ -98,51 +80,37 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --validation-fraction 0.9999", "breast_cancer: .*0.9999 of 569 samples leaves"),
     ("train breast_cancer --positive 7", "breast_cancer: no sample .*label 7; .*0, 1"),
     ("train breast_cancer --test digits", "digits: .*64 features, 30 .*needed"),
-    ("train breast_cancer --test nowhere.csv", "nowhere.csv: .*no such file"),
     ("train breast_cancer --epochs many", "--epochs.*'many'.*integer"),
     ("train iris --positive 1 --missing mean", "iris: --missing mean is for CSV and Parquet files: leave it out"),
     ("train good.csv --zero-based", "--zero-based/--one-based is for libsvm, but good.csv is csv: leave it out"),
     ("train good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm: leave it out"),
     ("train good.libsvm --label-column 1", "--label-column is for csv, npy, parquet, but good.libsvm is libsvm"),
-    ("train good.libsvm --ignore-column 1", "--ignore-column is for csv, npy, parquet, but good.libsvm is libsvm"),
-    ("train breast_cancer --delimiter ;", "--delimiter is for csv, but breast_cancer is built in"),
-    ("train good.libsvm --test iris --delimiter ;", "but good.libsvm is libsvm and iris is built in"),
     ("train prepared --no-header", "--header/--no-header is for csv, but prepared is prepared already"),
     ("data prepare good.csv --out new --memory much", "--memory.*'much' .*size: .*K, M, G or T"),
-    ("data prepare good.libsvm --header --out new", "--header/--no-header is for csv, but good.libsvm is libsvm"),
     ("predict model breast_cancer --header", "--header/--no-header is for csv, but breast_cancer is built in"),
-    ("evaluate model good.libsvm --header", "--header/--no-header is for csv, but good.libsvm is libsvm"),
-    ("train breast_cancer --options no.toml", r"no\.toml: .*No such file or directory$"),
     ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; there are \[train\]"),
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
-    ("data synth rcv1 --out x.xls --scale 0.01", r"x\.xls: .*format.*\.libsvm or \.npz"),
     ("data fetch mnist", "'mnist'.*a9a"),
     ("train --epochs 2", "Missing argument 'DATA'.*p4sgd train --help"),
 ]
 
 WRITTEN = [  # files that must stay, and those that cannot be written; the line begins with the file
     ("train good.csv --out good.csv", "good.csv: (is|already) .*choose another name"),
-    ("train good.csv --out ./link.csv", "link.csv: (is|already) .*choose another name"),
     ("train good.csv --test word.csv --out word.csv", "word.csv: (is|already) .*choose another name"),
-    ("simulate good.csv --waves good.csv", "good.csv: (is|already) .*choose another name"),
     ("simulate good.csv --trace good.csv", "good.csv: (is|already) .*choose another name"),
     ("simulate good.csv --trace new --waves ./new", "new: is written already .*choose another name"),
     ("train good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
     ("predict model good.csv --out good.csv --overwrite", "good.csv: is read .*choose another name"),
-    ("predict model good.csv --out model", "model: (is|already) .*choose another name"),
     ("predict model good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
     ("predict model good.csv --out notes", "notes: already exists.*--overwrite"),
     ("train good.csv --out model", "model: already exists.*--overwrite"),
-    ("simulate good.csv --out model", "model: already exists.*--overwrite"),
     ("export model --to sklearn --out model --overwrite", "model: is read .*choose another name"),
     ("export model --to sklearn --out notes", "notes: already exists.*--overwrite"),
     ("train good.csv --out notes --overwrite", "notes: already .*no model file"),
-    ("simulate good.csv --out notes", "notes: already .*no model file"),
     ("train good.csv --out foreign", "foreign: already .*no model file"),
     ("simulate good.csv --waves notes", "notes: already .*no waveform"),
     ("train good.csv --report notes", "notes: already .*no report of p4sgd: choose another name or delete it"),
-    ("simulate good.csv --report notes", "notes: already .*no report"),
     ("train good.csv --report gone/run.html", "gone/run.html: .*no folder gone$"),
     ("train good.csv --out new --report new", "new: is written already"),
     ("simulate good.csv --trace notes", "notes: already .*no trace"),
@@ -151,11 +119,8 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("train good.csv --out dangling", "dangling: .*no folder .*/nowhere$"),
     ("train good.csv --out thesis", "thesis: is not a file .*written"),
     ("train good.csv --out pipe", "pipe: is not a file .*written"),
-    ("train good.csv --out /proc/x.model", "/proc/x.model: .*write"),
     ("predict model breast_cancer --out no/file.csv", "no/file.csv: .*no folder no$"),
-    ("data synth rcv1 --out /nowhere/x.npz", "/nowhere/x.npz: .*no folder /nowhere$"),
     ("train good.csv --images no/where", "no/where: .*no folder no$"),
-    ("train good.csv --images images", "images/worker0.p4sgd: images is not a folder$"),
     ("train breast_cancer --images . --workers 2", "worker1.p4sgd: .*already .*no image file.*: choose another folder"),
     ("train good.csv --images . --out worker0.p4sgd", "worker0.p4sgd: is written already by this command"),
     ("train good.csv --images prepared", "prepared: .*prepared data.*: choose another folder$"),
@@ -163,7 +128,6 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("data prepare good.csv --out thesis", "thesis: is there already"),
     ("generate --config tiny --out thesis", "thesis.*(thesis.tex|not empty)"),
     ("train breast_cancer --epochs 2 --seed 7 --checkpoint kept", "kept: has epoch 1 of another run: .*delete"),
-    ("train breast_cancer --epochs 2 --precision 3 --checkpoint kept", "kept: has epoch 1 of another run: "),
     ("train wine:1 --epochs 2 --checkpoint kept", "kept: has epoch 1 of another run: "),
     ("train breast_cancer --epochs 2 --test iris --checkpoint kept", "iris: .*features"),
     ("train good.csv --checkpoint notes", "notes: .*already .*no checkpoint of p4sgd"),
@@ -176,12 +140,10 @@ RESUMED = [  # contradictions of a checkpoint
     ("--patience 4", "began without --patience, not with --patience 4: leave that out"),
     ("--no-bias", "began with --bias, not with --no-bias: leave that out"),
     ("--epochs 2 digits:3", "digits:3 .*1,797 samples of 64 features, breast_cancer .*569 of 30: name the same"),
-    ("--epochs 2 none.csv", "none.csv: .*no such file"),
     ("--epochs 0", "epochs"),
     ("--epochs 1", "kept: all 1 epochs are done, nothing is left to do: .*--epochs .*--out MODEL"),
     ("--out kept", "kept: .*already .*no model file of p4sgd"),
     ("--epochs 2 --checkpoint notes", "notes: .*already .*no checkpoint .*choose another name"),
-    ("--epochs 2 --checkpoint nowhere/c", "nowhere/c: there is no folder nowhere"),
     ("--init model", "--resume goes on from kept, --init from model"),
 ]
 
@@ -199,12 +161,10 @@ PREPARED = [  # contradictions of a prepared folder
 
 TUNED = [
     ("iris:1 --precision 1,x", "'--precision': 'x' is not a whole number: separate .* by commas, as in 1,2,4,8"),
-    ("iris:1 --precision 2,", "'--precision': '' is not a whole number"),
     ("iris:1 --l2 0,0.0", "'--l2': 0.0 is there twice: once is enough"),
     ("iris:1 --precision 4,9", "--precision must be at most 8, not 9$"),
     ("iris:1 --l2 1e9", r"l2 1e\+09 is too large for these data: choose at most"),
     ("iris:1 --validation-fraction 0", "--validation-fraction must be above 0$"),
-    ("iris:1 --validation-fraction 1", "--validation-fraction must be below 1, not 1$"),
     ("diabetes", "diabetes: the labels have 214 values .*, which seem to be no classes"),
     ("iris:1 --out model", "model: already exists: choose another name, or replace it with --overwrite$"),
     ("folder", "folder: was prepared for one precision: p4sgd tune needs the data themselves$"),
@@ -214,20 +174,17 @@ TUNED = [
 FOLDED = [
     ("iris:1 --folds 1", "'--folds': 1 is not in the range x>=2"),
     ("iris:1 --folds 51", "a class of iris:1 has 50 samples, too few for --folds 51: choose at most 50$"),
-    ("few.csv --folds 2", "a class of few.csv has 1 sample, too few for --folds 2: leave --folds out$"),
     ("diabetes --loss squared --folds 443", "diabetes has 442 samples, too few for .*: choose at most 442$"),
     ("iris:1 --folds 3 --test iris:1", "--test does not go with --folds: folds are the test data"),
     ("iris:1 --folds 3 --checkpoint c", "--checkpoint does not go with --folds"),
     ("--resume kept --folds 3", "--resume does not go with --folds"),
     ("iris:1 --folds 3 --init model", "--init does not go with --folds: the model may have been trained on samples"),
-    ("iris:1 --folds 3 --images i", "--images does not go with --folds"),
     ("iris:1 --folds 3 --report r.html", "--report with --folds needs --out"),
     ("folder --folds 3", "folder: was prepared as a whole: --folds needs the data themselves$"),
 ]
 
 BEGUN = [  # contradictions of a model that training starts from
     ("breast_cancer --precision 4", "model: .* trained with --precision 8, not with --precision 4: leave that out"),
-    ("breast_cancer --planes 8", "model: .* trained without --planes, not with --planes 8"),
     ("breast_cancer --no-bias", "model: .* with --bias, not with --no-bias"),
     ("breast_cancer --loss hinge", "model: .* with --loss logistic, not with --loss hinge"),
     ("breast_cancer --checkpoint new", "do not keep the model of --init: leave --checkpoint or --init out$"),
@@ -242,7 +199,6 @@ WEIGHED = [
     ("weights.csv --weight-column w", r"weights.csv, line 3, column 2 \(w\): the weight is -1: it must be at least 0"),
     ("zero.npz", "zero.npz: the weights of all samples are 0, so that none counts"),
     ("iris:1 --class-weight eggs=1", "iris:1: --class-weight names the label eggs, which no sample has; there are"),
-    ("iris:1 --class-weight twice", "--class-weight must be balanced or LABEL=WEIGHT,LABEL=WEIGHT, not 'twice'"),
 ]
 
 LO, AT = "--interface lo", "--control unix:a"
@@ -254,7 +210,6 @@ SERVED = [
     (f"{LO} {LO} {AT}", "--interface: lo .*twice"),
     (f"--interface udp:1 {AT}", "udp:1: '1' .*IPv4 address"),
     (f"{LO} {AT} --slots 0", "--slots.*0 .*1<=x<=65536"),
-    (f"{LO} {AT} --jobs 257", "--jobs.*257 .*1<=x<=256"),
     (f"{LO} {AT} --slots 65536 --jobs 17", "--slots 65536 .*--jobs 17 .*1,114,112 slots, .*most .*1,048,576"),
     ("--interface udp:127.77.0.2 --control unix:nowhere/a", "nowhere"),
     (f"--interface {'x' * 150} {AT}", "interface.* name .*at most 15 bytes"),
@@ -267,7 +222,6 @@ BOARD = "worker --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
     ("tiny --slots 3", "--slots must be a power of two, not 3"),
-    ("tiny --slots 8192", "--slots must be 2 to 4096, not 8192"),
     ("tiny --sparse", "--sparse is --config sparse: leave --config tiny or --sparse out"),
     ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
@@ -283,11 +237,9 @@ DIAGNOSED = [
 SIMULATED = [
     ("--fault loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
     ("--fault up_loss", "up_loss .*up_loss=0.01, not ''"),
-    ("--fault up_loss=a", "up_loss .*up_loss=0.01, not 'a'"),
     ("--fault up_loss=1", r"up loss .*below 1, not 1\b"),
     ("--fault up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),
     ("--trace gone/file", "gone/file: .*no folder gone"),
-    ("--waves gone/file", "gone/file: .*no folder gone"),
 ]
 
 CASES = [
@@ -316,11 +268,9 @@ def files(tmp_path_factory):
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     rng = np.random.default_rng(0)
     np.savetxt(folder / "wide.csv", np.c_[rng.random((16, 200)), np.arange(16) % 2], delimiter=",")
-    np.savetxt(folder / "bare.csv", rng.random((8, 30)), delimiter=",")
     np.savez(folder / "strange.npz", X=rng.random((8, 30)), y=np.full(8, 5.0))
     np.savez(folder / "zero.npz", X=rng.random((8, 3)), y=np.arange(8) % 2, weights=np.zeros(8))
     save_file({"tensor": np.zeros(3)}, folder / "foreign")
-    (folder / "link.csv").symlink_to("good.csv")
     (folder / "dangling").symlink_to("nowhere/model")
     (folder / "iris").mkdir()
     os.mkfifo(folder / "pipe")

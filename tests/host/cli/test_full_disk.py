@@ -1,6 +1,5 @@
 """A full disk: one line, exit status 2, and what was there before stays."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from support.disk import small_disk
 
-from p4sgd.build.generate import artifacts, verilog
 from p4sgd.host.cli.app import main
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -70,26 +68,3 @@ def test_full_disk_at_the_end_of_a_program(tmp_path, model, words):
     (line,) = done.stderr.splitlines()
     assert "out.npz: cannot write: the disk is full" in line
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("older", [True, False])
-def test_full_disk_for_generated_files(tmp_path, monkeypatch, older):
-    """The limit would hit yosys first, so here the disk is full when the first file is to reach it.
-
-    That file is not Verilog, which takes long to make.
-    """
-    monkeypatch.setattr(verilog, "generated_files", lambda config, command, **how: {"made.v": f"// {command}\n"})
-    words = ["generate", "--config", "tiny", "--out", str(tmp_path / "out")]
-    if older:
-        assert CliRunner().invoke(main, [*words, "--build-id", "7"]).exit_code == 0
-    before = contents(tmp_path)
-
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(artifacts.os, "fsync", full)
-    done = CliRunner().invoke(main, words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"p4sgd generate: {tmp_path / 'out'}: cannot write: No space left on device\n"
-    assert contents(tmp_path) == before
-    assert os.listdir(tmp_path) == (["out"] if older else [])

@@ -28,22 +28,3 @@ def test_files_and_json(tmp_path):
         assert path.read_bytes() == (tmp_path / "direct" / path.name).read_bytes(), path.name
     header = (out / "p4sgd_registers.h").read_text().splitlines()[0]
     assert f"`p4sgd generate --config tiny {' '.join(NUMBERS)} --out DIR`" in header
-
-
-@pytest.mark.parametrize("numbers", [[], NUMBERS], ids=["defaults", "others"])
-def test_generated_files_name_a_command_that_makes_them(tmp_path, monkeypatch, numbers):
-    """With a folder for DIR it asks for the same again; the files depend on nothing else."""
-    asked = []
-
-    def ask(config, command, **how):
-        asked.append((config, command, how))
-        return {"worker.v": f"// {command}\n"}
-
-    monkeypatch.setattr(verilog, "generated_files", ask)
-    told = run("--config", "tiny", *numbers, "--out", tmp_path / "out").stdout
-    assert "tops p4sgd_worker and p4sgd_aggregator" in told
-    for path in (tmp_path / "out").iterdir():
-        assert path.name in told
-    command = asked[0][1].removeprefix("p4sgd generate ")
-    run(*command.replace("DIR", str(tmp_path / "again")).split(), "--quiet")
-    assert asked[0] == asked[1]

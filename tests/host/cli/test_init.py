@@ -8,13 +8,10 @@ import pytest
 import scipy.sparse
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from support.command_line import run
-from support.ranks import run_ranks
 from support.tensor_file import rewrite
 
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
-from p4sgd.host.run.request import TrainingRequest
-from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training.model_file import load_model, save_model
 
 
@@ -108,15 +105,6 @@ def test_models_of_earlier_versions():
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.raises(ValueError, match="the model: lacks the scaling"):
         load_estimator("model").partial_fit(X[:, :4], y)
-
-
-def test_several_processes_go_on_alike():
-    train("breast_cancer", "model", "--epochs", 2, "--precondition", "block")
-    request = TrainingRequest(data="breast_cancer", init=Path("model"), options={"epochs": 2})
-    alone = TrainingRun(request).execute().model
-    for model in run_ranks(2, lambda ranks: TrainingRun(request, ranks).execute().model):
-        assert (model.weights == alone.weights).all()
-        assert model.intercept == alone.intercept
 
 
 @pytest.mark.parametrize("options", [[1], {"epochs": "x"}, {"precision": 99}, {"bias": False}])

@@ -33,14 +33,13 @@ def named(tmp_path_factory):
 def test_what_a_model_is_and_how_it_was_trained(named, tmp_path):
     model, found = load_model(named), rows(run("inspect", named).stdout)
     expected = {
-        "loss": "squared: linear regression",
+        "loss": "squared",
         "intercept": f"{model.labels.mean + model.labels.scale * model.intercept:.6g}",
-        "precision": "4 bits of 6 a feature, signed",
+        **{"features": "3", "nonzero": "2", "named": "yes", "precision": "4", "planes": "6", "signed": "yes"},
         **{"samples": "180", "validation samples": "20", "scaling": "standard", "scaling reason": "the data are dense"},
         **{"epoch": str(model.training["epoch"]), "option l2": "0.0001", "device": "emulator"},
     }
     assert {name: found[name] for name in expected} == expected
-    assert found["features"].startswith("3, by name; 2 have a coefficient")
     assert {"train loss", "train R²", "validation R²"} <= set(found)
     assert "option l1" not in found
     save_model(dataclasses.replace(model, training={}), tmp_path / "bare")
@@ -69,8 +68,8 @@ def test_kinds_of_classes_features_and_losses(tmp_path):
     (tmp_path / "x.vw").write_text("".join(f"{1 if row % 2 else -1} |n word{row % 2}\n" for row in range(32)))
     for data, words, name, says in (
         ("x.svm", "--positive 2", "classes", "other, 2"),
-        ("x.svm", "--positive 2", "features", "3, numbered from 0; 2 have"),
-        ("x.vw", "--hash-bits 5", "features", "32, hashed to 2^5 columns; 2 have"),
+        ("x.svm", "--positive 2", "zero based", "yes"),
+        ("x.vw", "--hash-bits 5", "hash bits", "5"),
         ("diabetes", "--loss huber --epsilon 5", "epsilon", 5),
         ("diabetes", "--loss quantile --quantile 0.25", "quantile", 0.25),
     ):

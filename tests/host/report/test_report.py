@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from support.command_line import run
 from support.events import events
-from support.ranks import run_ranks
 
 from p4sgd.host.report import is_report_file, save_report
 from p4sgd.host.run.request import TrainingRequest
@@ -197,37 +196,11 @@ def test_names_of_classes_that_are_markup_elsewhere_and_remarks():
 UNUSUAL = {"constant": np.zeros((24, 2)), "huge": np.eye(24, 2) * 1e308, "few": np.arange(48.0).reshape(24, 2)}
 
 
-@pytest.mark.parametrize(
-    ("loss", "features"),
-    [
-        pytest.param(loss, features, id=f"{loss}-{name}", marks=[pytest.mark.slow] * (number != place))
-        for number, loss in enumerate(("hinge", "squared", "poisson"))
-        for place, (name, features) in enumerate(UNUSUAL.items())
-    ],
-)
+@pytest.mark.parametrize(("loss", "features"), zip(("hinge", "squared", "poisson"), UNUSUAL.values(), strict=True))
 def test_unusual_data(features, loss):
     np.savez("data.npz", X=features, y=np.arange(24) % 2)
     train("data.npz", "--loss", loss, "--epochs", 1, "--lr", 1000)
     assert_alone(Page("run.html"))
-
-
-def test_test_data_of_one_class_have_no_curves():
-    np.savez("one.npz", X=np.ones((8, 30)), y=np.ones(8))
-    train("breast_cancer", "--epochs", 1, "--test", "one.npz")
-    shown = Page("run.html")
-    assert [text.split(",")[0] for text in legend_of(shown, "ROC curves") if "area" in text] == ["train"]
-    assert "test: true classes" in shown.text
-
-
-@pytest.mark.slow
-def test_thousands_of_epochs_and_samples_stay_small():
-    np.savez(
-        "data.npz", X=np.random.default_rng(0).normal(size=(20_000, 2)), y=np.random.default_rng(1).normal(size=20_000)
-    )
-    train("data.npz", "--loss", "squared", "--epochs", 600, "--batch", 4096)
-    shown = Page("run.html")
-    assert "Some of the epochs" in shown.text
-    assert Path("run.html").stat().st_size < 400_000
 
 
 @pytest.mark.parametrize("kind", ["rtl", "cluster", "many", "sparse"])
@@ -296,16 +269,6 @@ def test_after_ctrl_c_and_resumed():
     # Nothing is left to do but the report.
     TrainingRun(TrainingRequest(resume=Path("c"), report=Path("again.html"))).execute()
     assert "of 4" in Page("again.html").text
-
-
-def test_only_the_first_rank_writes(monkeypatch):
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    written = []
-    monkeypatch.setattr("p4sgd.host.report.save_report", lambda *arguments, **_: written.append(arguments[1]))
-    np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
-    request = TrainingRequest(data="wide.npz", options={"epochs": 1}, config="tiny", report=Path("run.html"))
-    run_ranks(2, lambda ranks: TrainingRun(request, ranks).execute())
-    assert written == [Path("run.html")]
 
 
 def test_the_users_style_does_not_count(monkeypatch):
