@@ -163,7 +163,6 @@ class BfRuntimeController(TableController):
         return found
 
     def _registers(self, name: str, field: str, base: int, slots: range) -> list[int]:
-        """Values of a register array, one for each slot."""
         table = self._table(name)
         values: dict[int, int] = {}
         indices = [base + slot for slot in slots]

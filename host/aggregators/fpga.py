@@ -94,7 +94,6 @@ class FpgaAggregator:
         return {place: self._job(place) for place in self._running()}
 
     def counters(self) -> dict[str, int]:
-        """All counters, from one snapshot."""
         self._client.write(registers.SNAPSHOT)
         return self._client.read_counters(registers.counters(self.config))
 
@@ -118,7 +117,6 @@ class FpgaAggregator:
         """Do nothing: the caller owns the access to the registers."""
 
     def _running(self) -> list[int]:
-        """Places of the jobs being served, whichever program has begun them."""
         running = self._client.read(registers.JOBS)["running"]
         return [place for place in range(self.jobs) if running >> place & 1]
 
@@ -137,7 +135,6 @@ class FpgaAggregator:
             raise P4sgdError(f"place {place} serves no valid job: {error}; end it, or reset the aggregator") from None
 
     def _wait_for(self, register: Register, field: str, wanted: int, reads: int) -> bool:
-        """Whether a field takes a value within a number of reads."""
         return any(self._client.read(register)[field] == wanted for _ in range(reads))
 
 

@@ -98,7 +98,6 @@ class P4RuntimeController(TableController):
 
     @property
     def _schema(self) -> "finsy.P4Schema":
-        """P4Info of the program that the switch runs."""
         if self._known_schema is None:
             request = p4r.GetForwardingPipelineConfigRequest(
                 device_id=self._device_id,

@@ -34,7 +34,6 @@ def generation_after(last: int) -> int:
 
 
 def own_entry(mac: int) -> Entry:
-    """The aggregator's own MAC address."""
     return Entry("own", "set_mac", data={"mac": mac})
 
 
@@ -61,7 +60,6 @@ def retire_entry(number: int, generation: int) -> Entry:
 
 
 def member_entries(job: Job) -> list[Entry]:
-    """The workers of a job."""
     return [
         Entry(
             "members",

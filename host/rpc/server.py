@@ -74,7 +74,6 @@ class Until:
     end: float
 
     def is_over(self) -> bool:
-        """Whether there is nothing to wait for any more."""
         return self.condition() or time.monotonic() >= self.end
 
 
@@ -136,7 +135,6 @@ class ControlServer:
 
     @property
     def has_clients(self) -> bool:
-        """Whether any client is connected."""
         return any(each.is_client and not each.has_hung_up() for each in self._connections)
 
     def watch(self, source: "HasFileno", on_readable: Callable[[], object]) -> None:
@@ -266,7 +264,6 @@ class ControlServer:
         return {"ok": self._process} if connection.is_client else {"error": self._busy}
 
     def _note_refusal(self, connection: _Connection) -> None:
-        """Note that a stranger does not have the token."""
         self._refused += 1
         if time.monotonic() >= self._tells_at:
             many = "a client was" if self._refused == 1 else f"{self._refused} clients were"
@@ -276,7 +273,6 @@ class ControlServer:
     def _carry_out(
         self, request: dict[str, Any], body: npt.NDArray[np.uint8]
     ) -> Generator[Until, None, tuple[dict[str, Any], bytes | memoryview]]:
-        """The answer to a request, and its body."""
         try:
             result = self._methods.call(request, body)
         except self._refusals as error:

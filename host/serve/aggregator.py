@@ -48,7 +48,6 @@ class Requests:
         )
 
     def counters(self) -> dict[str, int]:
-        """All counters."""
         return self._aggregator.counters() | {"OVERRUNS": sum(link.lost for link in self._links.values())}
 
     def _set_mac(self, mac: _Mac) -> None:
@@ -162,7 +161,6 @@ class SoftwareAggregatorServer:
             self._waker.send(b"\0")
 
     def close(self) -> None:
-        """Disconnect all clients, and listen no longer."""
         self._control.close()
         self._waker.close()
         self._alarm.close()
@@ -211,7 +209,6 @@ def warm_up() -> None:
 
 @compiled(PURPOSE)
 def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
-    """Rows with what is for all of a job, and the others."""
     to_all, others = np.empty_like(rows), np.empty_like(rows)
     to_all_count = other_count = 0
     for row in rows:

@@ -42,7 +42,6 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

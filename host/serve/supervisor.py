@@ -87,7 +87,6 @@ class _Member:
         return f"has ended with status {status}: {last or 'it said nothing'}"
 
     def check_answer(self) -> bool:
-        """Whether it answers, now or before."""
         if not self.answers:
             with contextlib.suppress(UserError, GoneError):
                 address = ControlAddress.parse(self.control)
@@ -128,8 +127,6 @@ def _end_with_parent(libc: ctypes.CDLL, parent: int) -> None:
 
 
 class _Supervisor:
-    """Starts, watches and ends the processes of a cluster."""
-
     def __init__(self, request: ClusterRequest) -> None:
         self._folder = make_folder()
         self._is_over = False

@@ -76,32 +76,6 @@ def test_the_wire_tells_a_wrong_switch(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_script_for_switches_of_a_cluster_file(tmp_path):
-    """It makes cases of the switch's size, and ends with what is wrong."""
-    cluster = tmp_path / "cluster.toml"
-    address = f"unix:{tmp_path / 'control'}"
-    lines = [
-        "[aggregator]",
-        'kind = "socket"',
-        f'control = "{address}"',
-        "[[workers]]",
-        'control = "unix:w"',
-        "port = 0",
-    ]
-    cluster.write_text("\n".join(lines))
-    command = [sys.executable, Path(__file__).with_name("run.py"), "--cluster", cluster, "--settle-ms", 0.5]
-    with switch_of(Geometry(16, 2, 4), tmp_path) as (space, _):
-        right = space.start(*command, *(f"--interface=far{port}" for port in (0, 1, 2, 3)), stdout=subprocess.PIPE)
-        assert b"cases: Done(cases=" in right.communicate()[0]
-        assert right.returncode == 0
-        wrong = space.start(*command, *(f"--interface=far{port}" for port in (1, 0, 2, 3)), stderr=subprocess.PIPE)
-        assert b"does not send" in wrong.communicate()[1]
-        assert wrong.returncode == 1
-        small = space.start(*command, "--interface=far0", stderr=subprocess.PIPE)
-        assert b"cases are for" in small.communicate()[1]
-
-
-@pytest.mark.slow
 def test_long_random_sequences(tmp_path):
     geometry = Geometry(4096, 8, 6, 2)
     seed = default_seed()

@@ -10,12 +10,14 @@ import pytest
 from support.table_switches import GROUP_MAC, MAC, SLOTS, Bmv2, Tofino, job_of, made, packet, send
 
 from p4sgd.host.aggregators import tables
-from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
+from p4sgd.host.aggregators.bfruntime import BfRuntimeController, open_bfruntime
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, Tls
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.tables import _newest, read_program
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import group_of
+from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
 
 SEED = 3
@@ -257,3 +259,25 @@ def test_folders_that_are_no_program(tmp_path, wrong):
         (tmp_path / "manifest.json").write_text(manifest[wrong])
     with pytest.raises(UserError, match=str(tmp_path)):
         read_program(tmp_path, "bmv2")
+
+
+def test_tofino_alone(tmp_path, monkeypatch):
+    """Answers to all reach every port, also that of the last packet, and wherever other frames are flooded."""
+    address = AggregatorAddress("tofino", "localhost:50052", tls=Tls(tmp_path))
+    with pytest.raises(UserError, match="tls"):
+        open_bfruntime(address)
+    with pytest.raises(UserError, match=r"bfrt_grpc.*SDE"):
+        BfRuntimeController("localhost:50052")
+    with made(Tofino, tmp_path) as switch, opened(switch) as controller:
+        controller.set_mac(MAC)
+        controller.set_forwarding(range(4), {})
+        job = Job(1, (Member(1, 3), Member(2, 0)), GROUP_MAC, 0b1001)
+        controller.begin(0, job, 0)
+        assert send(switch, job, PacketType.PARTIAL, 0, 0) is None
+        last = packet(job, PacketType.PARTIAL, 1, 0)
+        assert [port for port, _ in switch.forward(last.to_bytes(), 0)] == [0, 3]
+        with pytest.raises(P4sgdError, match="localhost:50052 refuses: Object not found"):
+            controller.delete_group(99)
+        monkeypatch.setattr("p4sgd.host.aggregators.bfruntime.P4_NAME", "ipv4")
+        with pytest.raises(P4sgdError, match="does not run ipv4"):
+            BfRuntimeController("localhost:50052")
