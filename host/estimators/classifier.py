@@ -165,10 +165,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         return self._data(X, places, names, sample_weight)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Activations, float64 (n_samples,) or (n_samples, n_classes).
-
-        Of two classes they are above 0 for the second, of more largest for the one that is predicted.
-        """
+        """Activations, float64 (n_samples,), above 0 for the second class, or (n_samples, n_classes)."""
         samples = self._samples(X)
         with value_errors():
             return self.model_.decision_function(samples)
@@ -185,10 +182,8 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Probabilities, float64 (n_samples, n_classes); only with the losses ``logistic`` and ``modified_huber``.
-
-        Of more than two classes, those of each against the rest are divided by their sum; of several labels, they are
-        those of having them.
+        """Probabilities, float64 (n_samples, n_classes), of several labels those of having them; only with the losses
+        ``logistic`` and ``modified_huber``. Those of one of several classes against the rest are divided by their sum.
         """
         z = self.decision_function(X)
         found = self.model_.probabilities(z)

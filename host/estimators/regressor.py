@@ -70,10 +70,8 @@ class GLMRegressor(RegressorMixin, GLM):
         return np.array([intercept]) if self._of_column else intercept
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained.
-
-        Of several targets it is the mean.
-        """
+        """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained; of
+        several targets the mean."""
         check_is_fitted(self, "model_")
         first = self.model_.rows[0]
         loss = get_loss(first.loss, first.loss_parameters)

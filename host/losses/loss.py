@@ -44,9 +44,8 @@ class Loss(ABC):
     label_mode: ClassVar[LabelMode]
     weighs: ClassVar[bool] = False
     step: float
-    """The automatic learning rate is this number divided by the squared norm of a sample: with a residual of 1, a step
-    changes the activation of that sample by this number. Found by experiment; a loss with unbounded curvature or
-    residual is stable only below 1."""
+    """The automatic learning rate is this number divided by the squared norm of a sample. Found by experiment; a loss
+    with unbounded curvature or residual is stable only below 1."""
     shape: Shape = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
     largest_error: float = 0.0

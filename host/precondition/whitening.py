@@ -104,9 +104,8 @@ class Whitening:
     def fit(cls, moments: Moments, scaling: Scaling, damping: float, planes: int) -> Self:
         """`whiten_block` for every block of columns, from the moments of all training samples.
 
-        Whitened features have a deviation of about 1. The range ends some deviations from 0, more for more ``planes``
-        that will be stored, 1 to 8. With a single one, which holds no sign, the two levels are below and above 0.
-        ``damping`` is γ in units of the mean variance, at least 0.
+        The range ends some deviations from 0, more for more ``planes`` that will be stored, 1 to 8. With a single one,
+        which holds no sign, the two levels are below and above 0. ``damping`` is γ, at least 0.
         """
         check_samples(moments.samples)
         columns = block_slices(moments.sums.size)
@@ -257,11 +256,8 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
 
 
 def factor(correlation: _FloatArray, damping: float) -> _FloatArray | None:
-    """The inverse L⁻¹ of the Cholesky factor of a correlation matrix, (n, n), with ``damping`` added to its diagonal.
-
-    Unlike LAPACK's, the result does not depend on library or processor: every operation is on single elements. ``None``
-    if the matrix is singular.
-    """
+    """The inverse L⁻¹ of the Cholesky factor of a correlation matrix, (n, n), with ``damping`` added to its diagonal,
+    by operations on single elements, so that every machine gets the same bits; ``None`` if the matrix is singular."""
     rest = correlation + damping * np.eye(len(correlation))
     inverse = np.eye(len(correlation))
     for k in range(len(rest)):

@@ -35,10 +35,9 @@ class TrainingRequest:
         Arguments of `read_dataset`, and fields of `TrainingOptions`, that the user has given.
     device, device_options
         Name of the device, ``None`` is the emulator; further arguments for it.
-    config
-        Name of the workers' configuration; ``None`` takes the checkpoint's, the prepared folder's or the device's.
-    sparse_workers
-        How many of the emulator's workers are sparse, the last ones, whatever the configuration of the others.
+    config, sparse_workers
+        Name of the workers' configuration, ``None`` takes the checkpoint's, the prepared folder's or the device's; and
+        how many of the emulator's workers are sparse, the last ones.
     out, overwrite
         Model file to write, and whether it may replace a model, and the checkpoint of the same run that has ended. A
         run that is resumed may replace its own in any case.
@@ -47,8 +46,7 @@ class TrainingRequest:
     checkpoint, resume
         File that keeps the state after every epoch; checkpoint to resume.
     init, start
-        Model file whose weights training on data in memory starts from, without checkpoints; or what it starts from
-        otherwise.
+        Model file whose weights training starts from, without checkpoints; or what it starts from otherwise.
     report, trace
         HTML file to write in the end; whether a simulated device gives its trace to `Events.trace`, as for a report.
     options_file

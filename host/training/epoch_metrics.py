@@ -2,12 +2,11 @@
 
 Training samples are measured as the hardware reads them, held-out samples by a model on raw features (`model_file.py`).
 
-Weights are fitted to features of a few bits. Rounding shifts the mean of a feature, and through the weights all
-activations: on breast cancer at one bit, predictions on full-precision features are right for 51 % of the samples
-without a correction and for 95 % with one. Therefore the model's intercept is fitted on the training samples, clamped
-as in training, so that outliers do not count for more than they did there: one number, a convex problem. For a model
-without a bias only the mean shift is removed. If the full-precision samples are not available (prepared data), the mean
-shift is removed, and the intercept is fitted to the activations of the quantised samples.
+Rounding features to a few bits shifts their means, and through the weights all activations: on breast cancer at one
+bit, predictions on full-precision features are right for 51 % of the samples without a correction and for 95 % with
+one. Therefore the model's intercept is fitted on the training samples, clamped as in training, so that outliers do not
+count for more than they did there. If these are not available (prepared data), the mean shift is removed, and the
+intercept is fitted to the activations of the quantised samples. Without a bias only the mean shift is removed.
 """
 
 import dataclasses
@@ -72,11 +71,8 @@ def quantised_activations(
     communicator: Communicator = SINGLE_PROCESS,
 ) -> FloatArray:
     """z of the first ``samples`` samples as the hardware has them: exact dot products of stored features and weights,
-    float64 (samples,), rounded only where one exceeds 53 bits.
-
-    ``images`` are those of this process's workers, the ranks of ``communicator`` have the others; ``weights``, `WEIGHT`
-    integers, are those of each worker of the job.
-    """
+    float64 (samples,), rounded only where one exceeds 53 bits. ``images`` are those of this process's workers,
+    ``weights``, `WEIGHT` integers, those of each worker of the job."""
     own = [weights[image.shard.worker] for image in images]
     groups = decoded_features(images, features)
     sums = [group.activations([own[index] for index in indices])[:samples] for indices, group in groups]
@@ -100,10 +96,7 @@ _INTERPOLATIONS = 5
 
 def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
     """The constant c with the smallest (weighted) mean loss of z + c, of activations and labels as the loss takes them;
-    the middle of the interval if there are many (hinge).
-
-    The mean residual is the derivative of the mean loss. The losses are convex, so it never falls with c.
-    """
+    the middle of the interval if there are many (hinge). The mean residual, its derivative, never falls with c."""
     if weights is not None:
         counted = weights > 0
         z, y, weights = z[counted], y[counted], weights[counted]
@@ -120,12 +113,9 @@ def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray 
 
 
 def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[float], bool]) -> int:
-    """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds.
-
-    The search widens the interval until it brackets that, and narrows it by false position with the Illinois rule
-    (Dowell and Jarratt, A modified regula falsi method, 1971). After a few trials, as for derivatives that jump, it
-    goes on by halves.
-    """
+    """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds: by false position
+    with the Illinois rule (Dowell and Jarratt, A modified regula falsi method, 1971), and after a few trials, as for
+    derivatives that jump, by halves."""
     while not holds(slope(high)) and high < _FARTHEST:
         low, high = high, min(high + 2 * (high - low), _FARTHEST)
     while holds(slope(low)) and low > -_FARTHEST:
@@ -151,14 +141,8 @@ class EpochMetrics:
     """Measures the weights of a row: on training samples, and on those of ``held_out``, with their labels, by name.
     ``refit`` tells whether the intercept is fitted to the training samples.
 
-    Attributes
-    ----------
-    monitored : str
-        The metric that chooses the best epoch.
-    constant_loss : float
-        Training loss of the best constant model.
-    weights : dict
-        Weights of the samples by data, with those of classes except in samples of other data.
+    ``monitored`` is the metric that chooses the best epoch, ``constant_loss`` the training loss of the best constant
+    model; ``weights`` are those of the samples by data, with those of classes except in samples of other data.
     """
 
     def __init__(
@@ -264,8 +248,7 @@ class EpochMetrics:
         return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
 
     def _unrounded(self, weights: WeightArray, train: Dataset) -> FloatArray:
-        """Activations of the unrounded training samples, clamped as in training: the loss of a sample that is far
-        outside the range may exceed that of all others."""
+        """Activations of the unrounded training samples, clamped as in training."""
         prepared = self._prepared
         form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
         bias = float((real[known:] * prepared.map.offset[known:]).sum())
@@ -274,6 +257,5 @@ class EpochMetrics:
         return train.gather(train.in_order(own)) + bias
 
     def _correction(self, z: FloatArray) -> float:
-        """What the intercept lacks by these activations: noise in the weight of the bias would hide the progress of
-        the others."""
+        """What the intercept lacks by these activations."""
         return fit_intercept(self._loss, z, self._y, self.weights["train"]) if self._refit else 0.0

@@ -47,11 +47,9 @@ def measure(
     """Metrics of activations against labels as `LabelCoding.labels_of` gives them, float64 (samples,); means are
     weighted if samples have weights, not all 0.
 
-    Returns
-    -------
-    The mean ``loss`` (without penalties; in regression of scaled targets); for classification ``accuracy``, 0 to 1; for
-    regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions of
-    e^z instead of ``r2`` the mean ``deviance`` in the unit of the target, and ``d2``, which is to it what R² is to mse.
+    These are the mean ``loss`` (without penalties; in regression of scaled targets); for classification ``accuracy``;
+    for regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions
+    of e^z instead of ``r2`` the mean ``deviance``, and ``d2``, which is to it what R² is to mse.
     """
     result = {"loss": block_average(lambda z, labels: loss.value(z, coding.real(labels)), weights, z, labels)}
     if coding.task is Task.CLASSIFICATION:
@@ -110,9 +108,7 @@ def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
 def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:
     """All metrics of a model on a data set with labels, as plain data; samples count by their weights, if any.
 
-    Returns
-    -------
-    ``loss`` as `measure` has it, and the functions of scikit-learn on the predictions:
+    These are ``loss`` as `measure` has it, and the functions of scikit-learn on the predictions:
 
     - for classification ``accuracy``, ``balanced_accuracy``, ``log_loss`` if the loss gives probabilities, ``auc``,
       ``average_precision``, ``f1``, ``classes``, the names of the classes as in predictions, and

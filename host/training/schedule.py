@@ -7,14 +7,7 @@ from p4sgd.host.errors import option
 from p4sgd.host.training.events import EpochRecord
 
 SCHEDULES = ("constant", "invscaling", "adaptive")
-"""Schedules by name, as scikit-learn calls them.
-
-constant: the initial rate. invscaling: initial rate / epoch^power. adaptive: when the monitored loss has made no
-progress for ``patience`` epochs, by default one, training goes back to the best weights with a fifth of the rate. If
-that gives better weights, but too slowly to count as progress, it goes on from these with the rate from before; if it
-gives none, with a fifth of the rate again. Then it keeps the rate for as long as that gives better weights.
-With every schedule training that diverges begins again with a tenth of the rate, or with less where trials find that.
-"""
+"""Schedules by name, as scikit-learn calls them: see `TrainingOptions.schedule`, and `LearningRateSchedule.adapt`."""
 
 _ADAPTIVE_DIVISOR = 5.0  # that of scikit-learn
 _LARGEST_DIVISOR = 5.0**4  # with a smaller rate weights would hardly move
@@ -34,9 +27,9 @@ _CLOSE = 0.01
 
 
 class LearningRateSchedule:
-    """The learning rate of each epoch, by one of `SCHEDULES`: of the ``first`` one, as it is since training diverged
-    last, and at least ``smallest``. ``power`` is the exponent of ``invscaling``; ``adaptive`` waits for ``patience``
-    epochs without progress, ``None`` is 1, and has lowered the rate by a ``divisor`` so far."""
+    """The learning rate of each epoch, at least ``smallest``: of the ``first`` one, as it is since training diverged
+    last, ``constant``; divided by epoch^``power`` with ``invscaling``; and by the ``divisor`` so far of ``adaptive``,
+    which waits for ``patience`` epochs without progress, ``None`` is 1."""
 
     def __init__(
         self,
@@ -68,15 +61,13 @@ class LearningRateSchedule:
         self.first, self.divisor = max(lower, self._smallest), 1.0
 
     def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
-        """Whether a loss is less than the best one by more than the tolerance, a fraction of that.
-
-        With a lower rate, which makes smaller steps, ``adaptive`` divides the tolerance like the rate, unless training
-        is to end after a patience.
-        """
+        """Whether a loss is less than the best one by more than the tolerance, a fraction of that, which ``adaptive``
+        divides like the rate, unless training is to end after a patience."""
         return loss < best * (1 - tolerance / (1 if self._patience else self.divisor))
 
     def adapt(self, idle: int, since_best: int) -> bool:
-        """Change the rate of ``adaptive`` after ``idle`` epochs without progress; returns whether it did.
+        """Change the rate of ``adaptive`` after ``idle`` epochs without progress; returns whether it did, so that
+        training goes back to the best weights.
 
         Each time its patience is over it divides the rate by 5, which gets rid of noise. If that has only made a slow
         fall slower, it takes it back, and keeps the rate for as long as it finds better weights, the last

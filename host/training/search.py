@@ -1,9 +1,8 @@
 """Search for the initial learning rate: short trials on a sample, in the arithmetic of the hardware.
 
 The norms of the samples alone do not determine a good rate: centred features, overlapping classes and the size of
-mini-batches change it. A few hundred updates show all of this. All trials start from zero weights and take the same
-mini-batches. They compute what a single worker would, to the bit, so the rate depends only on the data and on the
-options of the problem, not on who has which columns.
+mini-batches change it. All trials start from zero weights and take the same mini-batches. They compute what a single
+worker would, to the bit, so the rate does not depend on who has which columns.
 """
 
 import dataclasses
@@ -88,10 +87,8 @@ def search_rate(
 def best_rate(
     rates: Sequence[float], scores: Sequence[float], first_scores: Sequence[float], task: Task, constant_loss: float
 ) -> float:
-    """The learning rate with the best score, or twice that if its score is at most 1 % worse.
-
-    Of rates that are alike for so short a time, the larger one goes further in directions in which the loss is flat;
-    the schedule lowers it when only noise is left. Where trials separate the classes, it is the least rate that does:
+    """The learning rate with the best score, or twice that if its score is at most 1 % worse: the larger one goes
+    further in directions in which the loss is flat. Where trials separate the classes, it is the least rate that does:
     the loss would fall for ever, with weights that only grow and predict other samples worse.
 
     Rates with which the first epoch would count as diverged are left out, unless all are: trials of few samples have
@@ -117,12 +114,10 @@ def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple
     set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
     a sample on, it takes 64 of 8 samples.
 
-    Returns
-    -------
-    Learning rates in ascending order, and the score of each: the objective, with a fitted intercept as in the metrics,
-    on samples after those that were trained on, if there are others. It is the mean over eight moments in the second
-    half of the trial, because it depends on the last few samples before each. Then the score of each after its first
-    epoch, or at the first of these moments if that is earlier.
+    Returns learning rates in ascending order, and the score of each: the objective, with a fitted intercept, on samples
+    after those that were trained on, if there are others. It is the mean over eight moments in the second half of the
+    trial, because it depends on the last few samples before each. Then the score of each after its first epoch, or at
+    the first of these moments if that is earlier.
     """
     batch, updates, mini_batches = _trial_size(prepared, options)
     rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))

@@ -240,24 +240,20 @@ def two_epochs(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"options": {"l2": 0.5}}, "options of this checkpoint are others"),
-        ({"options": {"seed": 9}}, "options of this checkpoint are others"),
-        ({"data": dataset(samples=90, name="short")}, "short .*90 samples of 40 features, made .*96 of 40: name"),
-        ({"data": dataclasses.replace(dataset(), sample_weights=np.ones(96))}, "made .*"),
-        ({"data": dataset(seed=2, name="other")}, "other .*values or labels .*made.*: name"),
-        ({"test": None}, "test data .*: test, not none"),
-        ({"test": dataset(seed=8, name="t")}, "test data .* t .*values or labels .*test"),
-    ],
-    ids=["l2", "seed", "shape", "weights", "values", "no test data", "test data"],
-)
-def test_another_run(two_epochs, change, says):
-    options = TrainingOptions(**CASES["plain"][0] | change.get("options", {}))
-    saved, test = load_checkpoint(two_epochs), change.get("test", dataset(seed=7, name="test"))
-    with pytest.raises(UserError, match=f"^{two_epochs}: .*{says}"):
-        train(change.get("data", dataset()), options, open_device("emulator", CONFIG, 1), test=test, resume=saved)
+def test_another_run(two_epochs):
+    """Changed files and options of the command line are in tests/host/cli/test_resume.py and test_errors.py."""
+    tested = dataset(seed=7, name="test")
+    weighted = dataclasses.replace(dataset(), sample_weights=np.ones(96))
+    for data, test, options, says in (
+        (dataset(), tested, {"l2": 0.5}, "options of this checkpoint are others"),
+        (dataset(), tested, {"seed": 9}, "options of this checkpoint are others"),
+        (weighted, tested, {}, "made .*values or labels"),
+        (dataset(), None, {}, "test data .*: test, not none"),
+    ):
+        options = TrainingOptions(**CASES["plain"][0] | options)
+        device, saved = open_device("emulator", CONFIG, 1), load_checkpoint(two_epochs)
+        with pytest.raises(UserError, match=f"^{two_epochs}: .*{says}"):
+            train(data, options, device, test=test, resume=saved)
 
 
 @pytest.mark.parametrize(
