@@ -75,7 +75,7 @@ class State:
 
     The next epoch starts from ``weights``, ``None`` before the first. ``first_rate`` is the initial learning rate, or
     the one with which training has begun again after it diverged; for the ``divisor`` see
-    `p4sgd.host.training.schedule.LearningRateSchedule`. There were ``idle`` epochs without progress.
+    `p4sgd.host.training.rate.LearningRateSchedule`. There were ``idle`` epochs without progress.
     """
 
     weights: Weights | None = None

@@ -24,9 +24,8 @@ from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
 from p4sgd.host.training.events import EpochRecord, Events, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared, join
-from p4sgd.host.training.rate import choose_rate, smallest_rate
+from p4sgd.host.training.rate import Convergence, LearningRateSchedule, choose_rate, smallest_rate
 from p4sgd.host.training.result import StopReason, TrainingResult
-from p4sgd.host.training.schedule import Convergence, LearningRateSchedule
 from p4sgd.host.training.search import search_rate
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers

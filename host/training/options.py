@@ -157,7 +157,7 @@ class TrainingOptions:
         "Learning rate over the epochs: constant; invscaling divides it by epoch^power; adaptive waits for {patience} "
         "epochs without progress, 1 by default, and goes on from the best weights with a fifth of the rate. If that "
         "brings progress, it takes the rate back up once progress ends; if not, it lowers it further.",
-        choices="p4sgd.host.training.schedule:SCHEDULES",
+        choices=("constant", "invscaling", "adaptive"),
     )
     power: float = _declared(0.5, "Exponent of the schedule invscaling.", least=0)
     l2: float = _declared(
@@ -252,9 +252,8 @@ class TrainingOptions:
     unit: int | None = _declared(
         None,
         "Features that stay together on an engine, and whose part of an activation is rounded: 8, 16, 32 or 64; by "
-        "default the most that leave 32 units. With fewer than a worker has lanes, some of its lanes are idle; with "
-        "fewer units than the workers of a cluster together have engines, some engines are. Weights depend on it, by "
-        "rounding.",
+        "default the most that leave 32 units. With fewer than a worker has lanes, some lanes are idle; with fewer "
+        "units than there are engines, some engines are. Weights depend on it, by rounding.",
         facts=Fact.PREPARED,
     )
     workers: int = _declared(
@@ -324,8 +323,8 @@ class TrainingOptions:
     patience: int | None = _declared(
         None,
         "Stop after so many epochs without progress; by default never. The schedule adaptive then tries a lower rate "
-        "for as many more. Progress is a fall of the validation loss, or without held-out samples of the train loss "
-        "with the penalties, by which the best epoch is chosen, too.",
+        "for as many more. Progress is a fall of the loss by which the best epoch is chosen: that of held-out samples, "
+        "or the train loss with the penalties.",
         least=1,
     )
     tolerance: float = _declared(

@@ -1,12 +1,31 @@
-"""Learning rate and penalties in the format of a worker's registers; a first guess of the rate."""
+"""Learning rates: in the format of a worker's registers, with penalties; over the epochs; and what the losses of these
+say about them, divergence and convergence."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import Loss
+from p4sgd.host.training.events import EpochRecord
 from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
+
+_ADAPTIVE_DIVISOR = 5.0  # that of scikit-learn
+_LARGEST_DIVISOR = 5.0**4  # with a smaller rate weights would hardly move
+_DIVERGENCE_DIVISOR = 10.0
+
+DIVERGED = 2.0
+"""An epoch has diverged if it ends with more than so many times the loss of a constant model."""
+
+_SMALL = 0.1
+"""Classes may be separable if the loss is at most this part of that of a constant model."""
+
+_NEGLIGIBLE = 1e-3
+"""A loss of at most this part of that of a constant model counts as converged."""
+
+_CLOSE = 0.01
+"""Part of the final loss by which a loss may exceed it and count as converged."""
 
 
 @dataclass(frozen=True)
@@ -103,3 +122,140 @@ def automatic_rate(loss: Loss, mean_square: float) -> float:
     A step with rate r on one sample a with residual g moves that sample's activation by r · ‖a‖² · g.
     """
     return loss.step / mean_square if mean_square > 0 else loss.step
+
+
+class LearningRateSchedule:
+    """The learning rate of each epoch, at least ``smallest``: of the ``first`` one, as it is since training diverged
+    last, ``constant``; divided by epoch^``power`` with ``invscaling``; and by the ``divisor`` so far of ``adaptive``,
+    which waits for ``patience`` epochs without progress, ``None`` is 1."""
+
+    def __init__(
+        self,
+        name: str,
+        first: float,
+        power: float,
+        smallest: float = 0.0,
+        patience: int | None = None,
+        divisor: float = 1.0,
+    ) -> None:
+        self.first, self.divisor = first, divisor
+        self._name, self._power, self._patience = name, power, patience
+        self._smallest = min(smallest, first)
+
+    def rate(self, epoch: int) -> float:
+        """The rate of an epoch, counted from 1."""
+        # epoch^-power underflows to 0, where epoch^power would overflow.
+        factor = float(epoch) ** -self._power if self._name == "invscaling" else 1.0
+        return max(self.first * factor / self.divisor, self._smallest)
+
+    @property
+    def lowest(self) -> bool:
+        """Whether the rate cannot be lowered further."""
+        return self.first / self.divisor <= self._smallest
+
+    def lower(self, most: float) -> None:
+        """Begin again with a tenth of the rate, or with ``most`` if that is less: training diverged."""
+        lower = min(self.first / self.divisor / _DIVERGENCE_DIVISOR, most)
+        self.first, self.divisor = max(lower, self._smallest), 1.0
+
+    def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
+        """Whether a loss is less than the best one by more than the tolerance, a fraction of that, which ``adaptive``
+        divides like the rate, unless training is to end after a patience."""
+        return loss < best * (1 - tolerance / (1 if self._patience else self.divisor))
+
+    def adapt(self, idle: int, since_best: int) -> bool:
+        """Change the rate of ``adaptive`` after ``idle`` epochs without progress; returns whether it did, so that
+        training goes back to the best weights.
+
+        Each time its patience is over it divides the rate by 5, which gets rid of noise. If that has only made a slow
+        fall slower, it takes it back, and keeps the rate for as long as it finds better weights, the last
+        ``since_best`` epochs ago. A rate that has found none is divided once more: from the same weights it would give
+        the same epochs again.
+        """
+        times, rest = divmod(idle, self._patience or 1)
+        if self._name != "adaptive" or not times or rest:
+            return False
+        if times > 1 and since_best < (self._patience or 1):
+            if times > 2 or self.divisor == 1:
+                return False
+            self.divisor /= _ADAPTIVE_DIVISOR
+            return True
+        lower = self.divisor * _ADAPTIVE_DIVISOR
+        if self.lowest or lower > _LARGEST_DIVISOR:
+            return False
+        self.divisor = lower
+        return True
+
+
+class Convergence:
+    """Judges the epochs of a run by their history, which may grow, and the training loss of the best constant model;
+    ``automatic`` is a learning rate that was found by trials."""
+
+    def __init__(self, history: Sequence[EpochRecord], constant_loss: float, *, automatic: bool = False) -> None:
+        self._history, self._constant_loss, self._automatic = history, constant_loss, automatic
+
+    def diverged(self, record: EpochRecord) -> bool:
+        """Whether training diverged in an epoch."""
+        return not record.metrics["train_loss"] <= DIVERGED * self._constant_loss
+
+    def divergence_remark(self, next_rate: float | None = None) -> str | None:
+        """A remark on the last epochs that diverged: if one that did not has followed, or at the end of the run if none
+        has, and the ``next_rate`` would be that of the next."""
+        diverged = [self.diverged(record) for record in self._history]
+        last = max((epoch for epoch, each in enumerate(diverged, 1) if each), default=0)
+        first = max((epoch for epoch, each in enumerate(diverged[:last], 1) if not each), default=0)
+        at_the_end = last == len(self._history)
+        if first == last or at_the_end != (next_rate is not None):
+            return None
+        rate = next_rate or self._history[last].learning_rate
+        epochs = f"epoch {last}" if last == first + 1 else f"epochs {first + 1} to {last}"
+        text = (
+            f"the {'automatic ' * self._automatic}learning rate {self._history[first].learning_rate:.3g} is too large: "
+            f"training diverged in {epochs}"
+        )
+        if rate >= self._history[last - 1].learning_rate:
+            return f"{text}, and there is no lower one"
+        if at_the_end:
+            return f"{text}: try {option('learning_rate', float(f'{rate:.3g}'))}"
+        remedy = "" if self._automatic else ": try that"  # a rate that nobody gave needs no other
+        return f"{text} and went on from earlier weights with {rate:.3g}{remedy}"
+
+    @property
+    def separates(self) -> bool:
+        """Whether classes may be separable: the loss is small, or no training sample is on the wrong side."""
+        metrics = self._history[-1].metrics
+        return metrics["train_loss"] <= _SMALL * self._constant_loss or metrics.get("train_accuracy") == 1.0
+
+    def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
+        """`estimate_more_epochs` if the run ends now, from the epochs since training diverged or the schedule
+        ``adaptive`` changed the rate, which makes the metric jump."""
+        rate = self._history[-1].learning_rate
+        jumps = (each for each in self._history if self.diverged(each) or (adaptive and each.learning_rate != rate))
+        begin = max((each.epoch for each in jumps), default=0)
+        losses = [record.metrics[metric] for record in self._history[begin:]]
+        return estimate_more_epochs(losses, _NEGLIGIBLE * self._constant_loss)
+
+
+def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
+    """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
+
+    The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
+    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many. ``None``
+    if the last loss is not the smallest, is ``negligible`` or is within 1 % already, if it would fall by less than 1 %
+    in as many epochs again, or if there are fewer than five.
+    """
+    epochs = len(losses)
+    if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
+        return None
+    step = epochs // 3
+    before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]
+    if last * epochs / step <= _CLOSE * losses[-1]:
+        return None
+    if last >= before:
+        return epochs
+    ratio = last / before
+    rest = last * ratio / (1 - ratio)
+    close = _CLOSE * max(losses[-1] - rest, _CLOSE * losses[-1])
+    if rest <= close:
+        return None
+    return min(math.ceil(step * math.log(close / rest) / math.log(ratio)), 10 * epochs)

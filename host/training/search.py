@@ -21,8 +21,7 @@ from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept
 from p4sgd.host.training.metrics import penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
-from p4sgd.host.training.rate import automatic_rate, largest_rate, smallest_rate
-from p4sgd.host.training.schedule import DIVERGED
+from p4sgd.host.training.rate import DIVERGED, automatic_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings

@@ -47,8 +47,7 @@ from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.events import EpochRecord
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
-from p4sgd.host.training.rate import automatic_rate, largest_rate
-from p4sgd.host.training.schedule import LearningRateSchedule
+from p4sgd.host.training.rate import LearningRateSchedule, automatic_rate, largest_rate
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import mini_batch_cycles
 

@@ -192,34 +192,26 @@ def test_rows_go_on_after_every_epoch(tmp_path):
 # -- when it is written ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("epochs", "other", "says"),
-    [
-        (5, {"learning_rate": 0.25}, "has epoch 5 of another run: .*another file.*delete"),
-        (5, {"test": False}, "has epoch 5 of another run"),
-        (5, {}, "has this run to its end, epoch 5: --resume .*--overwrite"),
-        (5, {"epochs": 2, "overwrite": True}, "has epoch 5 of this run: --resume .*another file.*delete"),
-        (3, {"resume": 1}, "has epoch 3 of this run: --resume .*another file.*delete"),  # of an earlier epoch
-        (0, {}, ".*another file.*delete"),  # it is damaged
-    ],
-)
-def test_a_checkpoint_that_is_not_replaced(tmp_path, epochs, other, says):
+def test_a_checkpoint_that_is_not_replaced(tmp_path):
     """Whoever repeats the command, and forgets --resume, would lose it."""
-    path, (options, _), more = tmp_path / "c", CASES["plain"], {"test": other.pop("test", True)}
-    file = CheckpointFile(path, overwrite=other.pop("overwrite", False))
-    if epochs == 5:
-        run(options, checkpoint=CheckpointFile(path))
-    elif epochs:
-        stop(options, path, epochs)
-    else:
-        path.write_text("damaged")
-    if "resume" in other:
-        stop(options, tmp_path / "earlier", other.pop("resume"))
-        more["resume"] = load_checkpoint(tmp_path / "earlier")
-    before = path.read_bytes()
-    with pytest.raises(UserError, match=f"^{path}: {says}"):
-        run(options | other, checkpoint=file, **more)
-    assert path.read_bytes() == before
+    options, _ = CASES["plain"]
+    ended, stopped, damaged, earlier = (tmp_path / name for name in ("ended", "stopped", "damaged", "earlier"))
+    run(options, checkpoint=CheckpointFile(ended))
+    stop(options, stopped, 3)
+    stop(options, earlier, 1)
+    damaged.write_text("damaged")
+    for path, other, more, says in (
+        (ended, {"learning_rate": 0.25}, {}, "has epoch 5 of another run: .*another file.*delete"),
+        (ended, {}, {"test": False}, "has epoch 5 of another run"),
+        (ended, {}, {}, "has this run to its end, epoch 5: --resume .*--overwrite"),
+        (ended, {"epochs": 2}, {"overwrite": True}, "has epoch 5 of this run: --resume .*another file.*delete"),
+        (stopped, {}, {"resume": load_checkpoint(earlier)}, "has epoch 3 of this run: --resume .*another file.*delete"),
+        (damaged, {}, {}, ".*another file.*delete"),
+    ):
+        before, file = path.read_bytes(), CheckpointFile(path, overwrite=more.pop("overwrite", False))
+        with pytest.raises(UserError, match=f"^{path}: {says}"):
+            run(options | other, checkpoint=file, **more)
+        assert path.read_bytes() == before
 
 
 def test_a_checkpoint_that_has_ended_is_replaced_on_request(tmp_path):

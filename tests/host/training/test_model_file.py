@@ -78,12 +78,8 @@ def test_dense_and_sparse_predict_the_same(monkeypatch, block):
         assert z == pytest.approx(expected, rel=1e-5, abs=1e-6)
         assert trained.predict(data).tolist() == np.where(expected > 0, 4.0, 2.0).tolist()
         assert numbers.predict(data) == pytest.approx(100 + 10 * numbers.decision_function(data))
-
-
-def test_sparse_rows_are_never_dense():
-    trained = model(features=1_000_000)
-    features = scipy.sparse.random_array((100_000, 1_000_000), density=1e-7, format="csr", rng=RNG)
-    assert trained.decision_function(Dataset(features, np.zeros(100_000), "wide")).shape == (100_000,)
+    wide = scipy.sparse.random_array((100_000, 1_000_000), density=1e-7, format="csr", rng=RNG)  # 800 GB if dense
+    assert model(features=1_000_000).decision_function(Dataset(wide, np.zeros(100_000), "wide")).shape == (100_000,)
 
 
 @pytest.mark.parametrize("features", [2, 7])
@@ -150,11 +146,6 @@ def test_damaged_files(tmp_path, changes):
     rewrite(path, **changes)
     with pytest.raises(UserError, match=f"^{path}: a damaged model file: .*: train again"):
         load_model(path)
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="cannot write: No such file"):
-        save_model(model(), tmp_path / "no" / "m.safetensors")
 
 
 NUMBERS_OF_COLUMNS = st.floats(-1e300, 1e300) | st.just(0.0)

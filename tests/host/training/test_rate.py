@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES
 from p4sgd.host.training.events import EpochRecord
+from p4sgd.host.training.options import declarations
 from p4sgd.host.training.rate import (
+    Convergence,
+    LearningRateSchedule,
     Penalties,
     automatic_rate,
     choose_penalties,
     choose_rate,
+    estimate_more_epochs,
     largest_rate,
     smallest_rate,
 )
-from p4sgd.host.training.schedule import SCHEDULES, Convergence, LearningRateSchedule, estimate_more_epochs
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, RunSettings
 
 FORMATS = [FeatureFormat(8, p, signed) for p, signed in itertools.product(range(1, 9), (False, True))]
@@ -119,7 +122,7 @@ def test_adaptive():
         assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91, 0.97, 0.99)] == progress
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", declarations()["schedule"].choices)
 def test_rates_are_lowered_when_training_diverges(name):
     schedule = LearningRateSchedule(name, 100.0, 0.5)
     for most, expected in ((20.0, 10.0), (0.25, 0.25), (0.25, 0.025)):
