@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from p4sgd.host.losses.fit import Shape
-from p4sgd.host.losses.loss import FloatArray, Loss, Probabilistic, Task
+from p4sgd.host.losses.loss import FloatArray, Loss, Probabilistic, Shape, Task
 from p4sgd.hw.spec.run import LabelMode
 
 _LARGEST_EXPONENT = 709.0

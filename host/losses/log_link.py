@@ -5,8 +5,7 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.losses.fit import Shape
-from p4sgd.host.losses.loss import FloatArray, Loss, Task
+from p4sgd.host.losses.loss import FloatArray, Loss, Shape, Task
 from p4sgd.hw.spec.run import LabelMode
 
 _LIMIT = 4.0

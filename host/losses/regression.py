@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from p4sgd.host.losses.fit import Shape, boundary
-from p4sgd.host.losses.loss import DEFAULT_EPSILON, FloatArray, Loss, Task
+from p4sgd.host.losses.loss import DEFAULT_EPSILON, FloatArray, Loss, Shape, Task, boundary
 from p4sgd.hw.spec.fixed import INTERCEPT
 from p4sgd.hw.spec.run import LabelMode
 

@@ -22,8 +22,16 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import Scaling
 from p4sgd.host.distributed.communicator import Started, broadcast
 from p4sgd.host.distributed.planner import CostTable, FactorCosts, FactorPlan, plan_factors
-from p4sgd.host.precondition.moments import BLOCK, GRID_FRACTION, Moments, block_slices
-from p4sgd.host.precondition.whitening import WhitenedBlock, Whitening, check_samples, whiten_block
+from p4sgd.host.precondition.whitening import (
+    BLOCK,
+    GRID_FRACTION,
+    Moments,
+    WhitenedBlock,
+    Whitening,
+    block_slices,
+    check_samples,
+    whiten_block,
+)
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
 _PLANNED_BLOCKS = 32

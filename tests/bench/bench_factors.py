@@ -23,8 +23,8 @@ from p4sgd.host.data import Scaling
 from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed import Communicator, open_communicator
 from p4sgd.host.distributed.planner import FactorCosts, FactorPlan, plan_factors
-from p4sgd.host.precondition.moments import block_slices
 from p4sgd.host.precondition.stage import StageTimes, measure, whiten
+from p4sgd.host.precondition.whitening import block_slices
 
 VARIANTS = [
     ("by all", "one an owner", "no"),

@@ -22,7 +22,7 @@ from sklearn._loss.loss import (
 from sklearn.linear_model import SGDClassifier, _sgd_fast
 
 from p4sgd.host.losses import LOSSES, Task, get_loss
-from p4sgd.host.losses.fit import Shape, boundary, fit_table, table_error
+from p4sgd.host.losses.loss import Shape, boundary, fit_table, table_error
 from p4sgd.hw.spec.fixed import ACTIVATION, INTERCEPT, LABEL, MARGIN, RESIDUAL, SLOPE
 from p4sgd.hw.spec.run import TABLE_SEGMENTS, VALUE_FRACTION
 from p4sgd.sim import golden

@@ -11,8 +11,8 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed.planner import FactorPlan
 from p4sgd.host.precondition import BLOCK, Moments, Whitening
-from p4sgd.host.precondition.moments import block_slices
 from p4sgd.host.precondition.stage import measure, whiten
+from p4sgd.host.precondition.whitening import block_slices
 
 
 def make(samples, features, seed, *, sparse=False):

@@ -13,8 +13,7 @@ from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH
 from p4sgd.host.errors import UserError
 from p4sgd.host.precondition import BLOCK, Moments, Whitening, fold_weights
-from p4sgd.host.precondition.moments import GRID_FRACTION, MAX_SAMPLES, to_grid
-from p4sgd.host.precondition.whitening import factor
+from p4sgd.host.precondition.whitening import GRID_FRACTION, MAX_SAMPLES, factor, to_grid
 
 KINDS = ("standard", "robust")
 """Scalings to the grid."""
