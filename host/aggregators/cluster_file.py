@@ -260,7 +260,8 @@ def read_cluster(path: Path) -> Cluster:
     try:
         return msgspec.convert(_without_empty(document), Cluster, dec_hook=partial(_decode, path.parent))
     except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at `$")
+        text = str(error).replace("Object contains unknown field", "a cluster file has no key")
+        problem, _, where = text.partition(" - at `$")
         key = where.strip("`.")
         raise UserError(f"{path}: {f'{key}: ' if key else ''}{problem}") from error
 

@@ -221,7 +221,7 @@ class TrainingOptions:
     )
     damping: float = _declared(
         0.01,
-        "What the preconditioning block adds to the diagonal of the correlations: with more of it, small differences "
+        "What {precondition} block adds to the diagonal of the correlations: with more of it, small differences "
         "of correlated columns count less.",
         least=0,
         below=1000,  # with more, whitened features would be less than a step of 8 planes

@@ -231,7 +231,7 @@ WORKED = [
 DIAGNOSED = [
     ("doctor --config sparse", "sparse"),
     ("doctor --device emulator", "--device emulator .*network.*: rtl"),
-    ("switch status --cluster info.toml", r"info\.toml: "),
+    ("switch status --cluster info.toml", r"info\.toml: a cluster file has no key `info`"),
 ]
 
 SIMULATED = [

@@ -129,17 +129,6 @@ def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, 
     assert why in document["scaling_reason"]
 
 
-def test_quiet_leaves_out_all_but_results(tmp_path):
-    words = ["breast_cancer", "--scaling", "minmax", "--epochs", 1, "--batch", 1024]  # gives a remark
-    told, quiet = run(*words), run(*words, "--quiet")
-    assert told.stderr
-    assert quiet.stderr == ""
-    assert json.loads(run(*words, "--json").stdout)["remarks"]
-    assert [line.split("  ")[:3] for line in quiet.stdout.splitlines()] == [
-        line.split("  ")[:3] for line in told.stdout.splitlines() if line != "features scaled with minmax"
-    ]
-
-
 def test_flags_and_options_without_effect_are_reported():
     document = json.loads(run("breast_cancer", "--scaling", "minmax", "--epochs", 1, "--lr", 500, "--json").stdout)
     assert document["flags"] == ["residual_saturated", "weight_saturated"]
