@@ -1,7 +1,7 @@
 """What an image holds (:mod:`p4sgd.hw.spec.image`): lines or entries of some micro-batches, packed and read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +71,7 @@ def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
 # -- entries -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """Values of some samples of a job, in any order."""
 
     rows: IntArray  # sample of each, from 0
@@ -84,7 +83,7 @@ class Values:
 
     @classmethod
     def join(cls, parts: Sequence["Values"]) -> "Values":
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "columns", "values")))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def entry_places(image: Image) -> npt.NDArray[np.int32]:

@@ -219,7 +219,7 @@ class _PackedBlocks:
         ranks, stored = data.communicator, self.images[0].layout.stored
         assert isinstance(self.scaling, Scaling)  # whitening leaves no zeros
         values = quantized_values(features, self.scaling, stored, bias=self.images[0].bias)
-        values = dataclasses.replace(values, rows=data.places(which)[values.rows])
+        values = values._replace(rows=data.places(which)[values.rows])
         if self.sample_ranks is None:
             words = [
                 own_words(values, place, stored) if image.shard.lists_values else np.empty(0, np.uint64)

@@ -100,7 +100,7 @@ def first_values(images: Sequence[Image], samples: int) -> Values:
         count = min(-(-samples // BANKS), image.layout.micro_batches)
         for which in blocks_of(_most_values(image, count), _BLOCK_VALUES):
             values = _values(image, which)
-            parts.append(dataclasses.replace(values, rows=values.rows + BANKS * which.start))
+            parts.append(values._replace(rows=values.rows + BANKS * which.start))
     return Values.join(parts)
 
 

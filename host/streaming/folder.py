@@ -28,7 +28,7 @@ from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
-from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData, Targets
+from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, Targets
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.run import FeatureFormat
 
@@ -156,7 +156,8 @@ class PreparedFolder(PreparedData):
             sums=lambda columns: self._array(Array.SUMS)[columns],
             remarks=manifest.remarks,
             communicator=self.communicator,
-            heat=None if heat is None else Heat(int(heat.sum()), lambda: self._array(Array.HEAT)),
+            heat=None if heat is None else lambda: self._array(Array.HEAT),
+            nonzeros=0 if heat is None else int(heat.sum()),
         )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:

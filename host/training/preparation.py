@@ -33,7 +33,7 @@ from p4sgd.host.training.class_weights import BALANCED, check_class_weight, weig
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
 from p4sgd.host.training.options import TrainingOptions
-from p4sgd.host.training.prepared import Heat, Placement, Prepared, PreparedData, Targets
+from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, Targets
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.fixed import MAX_PRECISION
 from p4sgd.hw.spec.run import FeatureFormat
@@ -227,9 +227,9 @@ def prepare_rows(
         parts=parts,
     )
     total = rows.communicator.all_sum(total) if sums else total
-    heat = None
+    heat, nonzeros = None, 0
     if isinstance(scaling, Scaling) and scaling.heat is not None:
-        heat, scaling = Heat(int(scaling.heat.sum()), partial(count_values, rows)), scaling.without_heat()
+        heat, nonzeros, scaling = partial(count_values, rows), int(scaling.heat.sum()), scaling.without_heat()
     return Prepared(
         name=rows.name,
         space=space,
@@ -244,6 +244,7 @@ def prepare_rows(
         sums=total.__getitem__ if sums else None,
         communicator=rows.communicator,
         heat=heat,
+        nonzeros=nonzeros,
         **more,
     )
 
@@ -253,7 +254,7 @@ def first_values(rows: TrainingRows, scaling: Scaling | Whitening, options: Trai
     which = slice(0, count)
     assert isinstance(scaling, Scaling)
     own = quantized_values(rows.local_features(which), scaling, options.stored, bias=options.bias)
-    own = dataclasses.replace(own, rows=rows.places(which)[own.rows])
+    own = own._replace(rows=rows.places(which)[own.rows])
     return Values.join(rows.communicator.all_gather(own))
 
 

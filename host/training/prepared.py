@@ -76,15 +76,6 @@ class Targets:
         return labels, rounded
 
 
-@dataclass(frozen=True, eq=False)
-class Heat:
-    """Number of values of sparse data that are not 0: in all, and by column (`p4sgd.host.data.Scaling.heat`), counted
-    when few runs ask for them."""
-
-    total: int
-    count: Callable[[], HeatArray]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
     """A training set, ready for the workers, in memory or in a folder.
@@ -104,8 +95,8 @@ class Prepared:
     sums
         Gives `feature_sums` of the training samples, of some columns; ``None`` if ``train`` is there, the intercept is
         fitted to it, and no other samples are measured.
-    heat
-        If the data are sparse.
+    heat, nonzeros
+        Of sparse data, counts the values that are not 0 by column (`p4sgd.host.data.Scaling`), and how many there are.
     whitening_times
         Times of the whitening by ranks that planned it.
     """
@@ -125,7 +116,8 @@ class Prepared:
     sums: Callable[[slice], IntArray] | None = None
     remarks: tuple[str, ...] = ()
     communicator: Communicator = SINGLE_PROCESS
-    heat: Heat | None = None
+    heat: Callable[[], HeatArray] | None = None
+    nonzeros: int = 0
     whitening_times: "StageTimes | None" = None
 
     @property
@@ -153,7 +145,7 @@ class Prepared:
     @property
     def width(self) -> int:
         """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
-        return self.space.count if self.heat is None else max(1, -(-self.heat.total // self.samples))
+        return self.space.count if self.heat is None else max(1, -(-self.nonzeros // self.samples))
 
     @property
     def penalty_unit(self) -> float:

@@ -87,7 +87,7 @@ class Workers:
         from p4sgd.host.training.dealing.columns import choose_hot
 
         # Dense data have no heat: every sample may have every feature.
-        heat = prepared.heat.count() if prepared.heat else np.full(prepared.space.count, prepared.samples)
+        heat = prepared.heat() if prepared.heat else np.full(prepared.space.count, prepared.samples)
         total, network = prepared.shards[0].total, ranks.packets
         ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
         if ranks.size == 1:
@@ -189,7 +189,7 @@ class Workers:
         )
         if prepared.heat is not None:
             assert isinstance(fitted, Scaling)
-            fitted = dataclasses.replace(fitted, heat=prepared.heat.count())
+            fitted = dataclasses.replace(fitted, heat=prepared.heat())
         dealt = deal_columns(
             shards,
             fitted,
