@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.mpi import MPIEXEC, needs_mpi
 
-from p4sgd.host.distributed import SINGLE_PROCESS, open_communicator
+from p4sgd.host.distributed import open_communicator
 
 OWNERS = (None, 0, 1, None, 2)
 
@@ -72,12 +72,6 @@ def check_interruptible(ranks):
         else:
             np.testing.assert_array_equal(started[1].wait(), total, strict=True)
     check_sums(ranks)
-
-
-def test_one_process():
-    ours = values(0, 1)
-    assert SINGLE_PROCESS.start_sum(ours, owner=0, interruptible=True).wait() is ours
-    assert SINGLE_PROCESS.start_broadcast(ours / 3, 0).wait().tolist() == (ours / 3).tolist()
 
 
 @needs_mpi

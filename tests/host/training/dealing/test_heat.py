@@ -6,21 +6,19 @@ import re
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.contents import Values
-from p4sgd.host.training import TrainingOptions, train
+from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS
 from p4sgd.host.training.dealing.units import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
-from p4sgd.sim.emulator import EmulatedDevice
 
 TINY, SPARSE = WorkerConfig.tiny(), WorkerConfig.sparse_worker()
 SAMPLES = 1000
@@ -182,14 +180,3 @@ def test_a_split_that_does_not_pay_is_told():
         r"^64 hot columns of 401 .*, with 19\.3% of the nonzeros.* predicted 1\.04 µs .*, but 0\.117 on boards alone$"
     )
     assert re.search(told, str(split))
-
-
-@pytest.mark.parametrize(("configs", "kind"), [([SPARSE], "sparse"), ([SPARSE, TINY], None)])
-def test_a_split_without_both_kinds_of_workers_is_told(configs, kind):
-    options = TrainingOptions(epochs=1, learning_rate=0.5, split="64", workers=len(configs))
-    device = EmulatedDevice(configs[0], len(configs), configs=configs)
-    text = f"--split 64 changes nothing: all workers are {kind}"
-    data = Dataset(
-        scipy.sparse.random_array((160, 400), density=0.02, format="csr", rng=3), np.arange(160) % 2, "random"
-    )
-    assert (text in train(data, options, device).remarks) == (kind is not None)

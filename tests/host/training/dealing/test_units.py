@@ -81,12 +81,6 @@ def test_the_advice_is_right(features, configs, unit, says, workers):
         partition(features, configs[:1] * workers, bias=True, unit=unit)
 
 
-@pytest.mark.parametrize("workers", [0, 33])
-def test_workers_out_of_range(workers):
-    with pytest.raises(UserError, match="workers must be 1 to 32"):
-        partition(1000, [CONFIG] * workers, bias=True, unit=8)
-
-
 @given(
     units=st.integers(1, 40),
     workers=st.lists(
