@@ -39,8 +39,7 @@ class FileKind:
     """A kind of file, whose readers raise `UserError` if one cannot be read, is of another kind or version, or damaged.
 
     It has a ``noun`` for messages, and remedies: ``hint`` if there is no such file, ``renewal`` if it is damaged or of
-    another version. Arrays begin at multiples of ``alignment`` bytes; if it is 1, those of the largest types should
-    come first.
+    another version. Arrays begin at multiples of ``alignment`` bytes.
     """
 
     kind: str

@@ -50,15 +50,13 @@ def prepare_images(
 
     Parameters
     ----------
-    data, labels, importances
-        The samples; their `LABEL` and `IMPORTANCE` integers, (samples,), the latter ``None`` if all weigh the same.
+    labels, importances
+        `LABEL` and `IMPORTANCE` integers, (samples,), the latter ``None`` if all samples weigh the same.
     scaling
         Its heat, if any, is that of these samples.
-    shards
-        The workers, as `partition` gives them. If they have a bias, it is always `bias_integer`.
     stored, batch
         Planes (S), 1 to 8, and samples of a mini-batch, a multiple of 8. The last one is filled with zero samples,
-        whose bias is zero too, so that they change no weight.
+        whose bias, otherwise always `bias_integer`, is zero too, so that they change no weight.
     directory
         Folder for one file per worker (`image_file`), of which the images are maps; ``None`` keeps them in memory.
     sample_ranks
@@ -66,11 +64,8 @@ def prepare_images(
     parts
         Reads the samples, as ``data.parts`` by default does.
 
-    Raises
-    ------
-    UserError
-        If zeros that an image leaves out would become other numbers, if the images do not fit into memory, or if a file
-        cannot be written.
+    Raises `UserError` if zeros that an image leaves out would become other numbers, if the images do not fit into
+    memory, or if a file cannot be written.
     """
     samples, counts = labels.size, None
     if any(shard.lists_values for shard in shards):

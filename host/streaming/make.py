@@ -77,13 +77,12 @@ def make_folder(
 ) -> Manifest:
     """Prepare a data set for training, in bounded memory; images are those of `prepare_images`, byte for byte.
 
-    Of the options those matter that are chosen when data are prepared (`Fact.PREPARED`); without a configuration the
-    workers are those that suit the data, sparse or u280. A folder that exists must be the result of the same call.
-    ``memory`` is an approximate limit for that of the process, in bytes.
+    Of the options those matter that are `Fact.PREPARED`; without a configuration the workers are those that suit the
+    data, sparse or u280. ``memory`` is an approximate limit for that of the process, in bytes.
 
     Raises `UserError` if data, options and configuration do not suit each other, if the file cannot be read or the
-    folder cannot be written, or if it is there and was made of other data or options; and `P4sgdError` if another
-    process is preparing this folder.
+    folder cannot be written, or if it is there and was not made by the same call; and `P4sgdError` if another process
+    is preparing this folder.
     """
     reading = {name: value for name, value in vars(source.options).items() if name != "like"}
     chosen = {name: getattr(options, name) for name in options_with(Fact.PREPARED)}

@@ -86,8 +86,6 @@ class Prepared:
         The samples at full precision, in the order of the images, if they are available; those held out, if any.
     scaling
         Without heat: other samples may be prepared alike.
-    map
-        Linear map of raw features to what the hardware reads.
     images
         Those of this process's workers, with the labels of the first row of the model.
     mean_square, squares

@@ -1,9 +1,6 @@
-"""Deals columns to workers in the order of heat, the number of samples that have a column.
-
-Boards, whose time depends on the number of columns or of lines that are not 0, get the hottest; sparse workers, whose
-time depends on the number of nonzeros, the others. The order depends on the data alone, so weights do not depend on
-who has which columns.
-"""
+"""Deals columns to workers in the order of heat, the number of samples that have a column: the hottest to boards, whose
+time depends on the number of columns or of lines that are not 0; the others to sparse workers, whose time depends on
+the number of nonzeros."""
 
 import bisect
 import dataclasses
