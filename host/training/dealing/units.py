@@ -24,6 +24,7 @@ from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import (
     MAX_WORKERS,
     TABLE_SEGMENTS,
+    UNITS,
     FeatureFormat,
     RunSettings,
     check_capacity,
@@ -73,9 +74,8 @@ def partition(
     if not fits:
         text = f"{features:,} features{' and the bias' if bias else ''} are {count:,} unit{'s' * (count > 1)} of {unit}"
         if count < workers:
-            raise UserError(
-                f"{text}, too few for {workers} workers: use at most {count}, or a smaller {option('unit')}"
-            )
+            smaller = f", or a smaller {option('unit')}" if unit > min(UNITS) else ""
+            raise UserError(f"{text}, too few for {workers} workers: use at most {count}{smaller}")
         each = f"{rooms[0]:,} each" if len(set(rooms)) == 1 else ", ".join(f"{room:,}" for room in rooms)
         needed = -(-count // min(rooms)) if min(rooms) else MAX_WORKERS + 1
         more = f"use at least {needed} workers" if needed <= MAX_WORKERS else "use fewer features"
