@@ -240,7 +240,7 @@ def prepare_rows(
         images=images,
         dealt=dealt,
         mean_square=mean_square(squares, bias=options.bias, weights=targets.weights),
-        squares=squares,
+        squares=None if targets.weigh_row is None else squares,
         sums=total.__getitem__ if sums else None,
         communicator=rows.communicator,
         heat=heat,

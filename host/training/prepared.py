@@ -89,7 +89,8 @@ class Prepared:
     images
         Those of this process's workers, with the labels of the first row of the model.
     mean_square, squares
-        Mean squared norm of a sample's scaled features, bias included, and `square_norms` of the first samples.
+        Mean squared norm of a sample's scaled features, bias included; `square_norms` of the first samples, if rows
+        weigh them by their own weights.
     sums
         Gives `feature_sums` of the training samples, of some columns; ``None`` if ``train`` is there, the intercept is
         fitted to it, and no other samples are measured.
@@ -216,7 +217,7 @@ class Prepared:
         if len(self.targets.coding.rows) == 1:
             return self
         targets, samples, square = self.targets.of_row(row), self.images[0].layout.samples, self.mean_square
-        if self.squares is not None and self.targets.weigh_row is not None:
+        if self.squares is not None:
             square = mean_square(self.squares, bias=options.bias, weights=targets.weights)
         integers, rounded = broadcast(self.communicator, targets.integers(options, self.name))
         padded = pad_samples(integers, samples)
