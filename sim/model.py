@@ -34,9 +34,9 @@ _FACTOR_HALF, _DELTA_HALF = (1 << _FACTOR_SHIFT) >> 1, (1 << _DELTA_SHIFT) >> 1
 class Features(ABC):
     """Features of some workers, all dense or all sparse."""
 
-    samples: int  # number of samples, padding included
+    samples: int  # padding included
     form: FeatureFormat
-    count: int  # number of columns
+    count: int  # columns
     origin: object = None  # the sources; see `p4sgd.sim.features.shared_features`
 
     def part(self, samples: int) -> "Features":
@@ -157,7 +157,7 @@ class Model(ABC):
 
     @abstractmethod
     def _mini_batches_at_once(self) -> int:
-        """Number of mini-batches for the next call of the loops."""
+        """For the next call of the loops."""
 
     @abstractmethod
     def _most_threads(self, samples: slice) -> int:

@@ -77,7 +77,7 @@ class RtlDevice(Device):
         memory: "MemoryTiming | None" = None,
         **chances: float,
     ) -> None:
-        from p4sgd.sim.cluster.build import build_cluster
+        from p4sgd.sim.cluster.cluster import build_cluster
         from p4sgd.sim.cluster.protocol import MemoryTiming
 
         self.config = config

@@ -1,11 +1,17 @@
-"""Top level of the simulated cluster. Workers are instances of their generated Verilog, as on a board."""
+"""The simulated cluster and its simulator. Workers are instances of their generated Verilog, as on a board."""
 
+import hashlib
+import logging
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd import hw
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
 from p4sgd.hw.bus.stream import connect_stream
@@ -13,12 +19,16 @@ from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import EVENTS
-from p4sgd.hw.verilog import BlackBox
-from p4sgd.hw.worker.worker import WORKER, worker_signature
+from p4sgd.hw.verilog import BlackBox, to_verilog
+from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_signature, worker_verilog
+from p4sgd.sim import verilator
+from p4sgd.sim.cache import cached
 from p4sgd.sim.cluster.link import Link, Pause
 from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories
 from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
 from p4sgd.sim.network.faults import DIRECTIONS, LINK_CHANCES
+
+_logger = logging.getLogger(__name__)
 
 
 class Merge(Component):
@@ -162,3 +172,33 @@ class Cluster(Component):
         m.d.comb += [link.seed.eq(self.seed), link.stall.eq(self._chance("link_stall", worker)), link.hold.eq(hold)]
         m.d.comb += [getattr(link, name).eq(self._chance(f"{direction}_{name}", worker)) for name in LINK_CHANCES]
         return link
+
+
+@cache
+def _source_hash() -> str:
+    """Hash of every Python file that the Verilog of a cluster depends on, and of Amaranth's version."""
+    digest = hashlib.sha256(version("amaranth").encode())
+    for root in (Path(str(hw.__file__)).parent, Path(__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _verilog(config: WorkerConfig, workers: int) -> str:
+    """The Verilog from the cache: elaboration takes several seconds."""
+    key = hashlib.sha256(f"{_source_hash()} {config} {workers}".encode()).hexdigest()[:24]
+
+    def generate(folder: Path) -> None:
+        _logger.info("generating Verilog")
+        text = "\n".join([to_verilog(Cluster(config, workers), "cluster"), *worker_verilog(config)])
+        (folder / "cluster.v").write_text(text)
+
+    return (cached("verilog", f"cluster-{key}", generate) / "cluster.v").read_text()
+
+
+def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
+    """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
+    sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
+    text = _verilog(config, workers)
+    return verilator.build(text, "cluster", sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))

@@ -160,10 +160,6 @@ class BatchAggregator:
         states: list[list[int]] = np.stack([column[place, slots] for column in columns], axis=1).tolist()
         return states
 
-    def read_sums(self, place: int, slot: int) -> tuple[int, ...]:
-        """The sums of a slot; none before its first round."""
-        return tuple(self._state.sums[place, slot, : self._state.lengths[place, slot]].tolist())
-
     def receive_batch(
         self,
         frames: Bytes,

@@ -12,7 +12,7 @@ import pytest
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cache_directory, cached, hold, prune, size
-from p4sgd.sim.cluster import build as cluster
+from p4sgd.sim.cluster import cluster
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import counters as all_counters
 from p4sgd.hw.spec.run import STAGES
-from p4sgd.sim.cluster import build, protocol
+from p4sgd.sim.cluster import cluster, protocol
 from p4sgd.sim.cluster.trace import Interval, Trace
 from p4sgd.sim.emulator import EmulatedDevice
 
@@ -48,7 +48,7 @@ def test_cycles_by_cause_and_the_emulators_weights(tmp_path):
 
 def test_too_many_samples_are_refused_before_the_simulator_is_built(monkeypatch):
     monkeypatch.setattr(protocol, "MEMORY_BITS", 12)
-    monkeypatch.setattr(build, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
+    monkeypatch.setattr(cluster, "build_cluster", lambda *_: pytest.fail("a simulator takes minutes"))
     done = run("simulate", "digits:3", status=2)
     assert "bytes of a worker's memory, there are 4,096: use fewer samples" in done.stderr
 

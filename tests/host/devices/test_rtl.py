@@ -10,7 +10,7 @@ from p4sgd.host.devices.faults import simulated_faults
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.sim.cluster import build, process
+from p4sgd.sim.cluster import cluster, process
 from p4sgd.sim.cluster.protocol import MemoryTiming
 from p4sgd.sim.verilator import SimulationError
 
@@ -36,7 +36,7 @@ class Simulator:
 
 @pytest.fixture
 def open_rtl(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "build_cluster", lambda *_, **__: None)
+    monkeypatch.setattr(cluster, "build_cluster", lambda *_, **__: None)
     monkeypatch.setattr(process, "ClusterProcess", Simulator)
     Simulator.directory = tmp_path / "scratch"
     Simulator.directory.mkdir()
