@@ -141,24 +141,15 @@ def train(
 
     Parameters
     ----------
-    q
-        Features of each worker: P-bit integers from `read_planes`, (samples, features of the shard), unit by unit;
-        every unit but the job's last has ``settings.unit`` features.
-    y
-        `LABEL` labels, (samples,), a multiple of 8. Samples after the last whole mini-batch are not used.
-    weights
-        Initial weights of each worker: `WEIGHT` integers, (features of the shard,).
-    table, settings
-        Loss table and run settings; ``settings.workers`` must be ``len(q)``.
-    importances
-        Weights of the samples if the run is ``weighted``: `IMPORTANCE` integers up to 1, as many as labels.
+    q, weights
+        Of each worker, features, P-bit integers from `read_planes`, (samples, features of the shard), and initial
+        `WEIGHT` integers, (features of the shard,), unit by unit; all units but the job's last have ``settings.unit``.
+    y, importances
+        `LABEL` labels, and, if the run is ``weighted``, `IMPORTANCE` integers up to 1: (samples,), a multiple of 8.
+        Samples after the last whole mini-batch are not used.
     exempt
         Worker and feature of the weight that penalties leave alone, that of the bias.
     """
-    if settings.weighted != (importances is not None):
-        raise ValueError("a weighted run, and no other, needs weights of samples")
-    if len(q) != settings.workers:
-        raise ValueError(f"settings are for {settings.workers} workers, there are {len(q)}")
     w = [np.array(worker, dtype=np.int64) for worker in weights]
     read = w  # weights of forward passes: w, or with staleness the w before the last update
     flags = [Flags() for _ in q]

@@ -127,9 +127,7 @@ class Build:
     ) -> Path:
         """Run the cocotb tests of a module whose names match ``only``; returns the JUnit results file.
 
-        ``work`` is the folder of results, logs and waveforms. The simulator gets this process' path of modules, the
-        variables ``env``, Verilog's plus arguments, and the ``seed`` of ``random``. `SimulationError` if it could not
-        run, a test failed, or none ran.
+        Results, logs and waveforms are in ``work``. `SimulationError` if it could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
         log = work / "simulation.log"
@@ -174,21 +172,12 @@ def build(
     optimize: bool = False,
     apart: Sequence[str] = (),
 ) -> Build:
-    """Compile Verilog to a simulator, or find the same one in the cache.
+    """Compile a design's text and more files to a simulator, or find the same one in the cache.
 
-    `MissingToolError` if a tool is missing, or does not work where it is; `SimulationError` if Verilator or the
-    compiler refuses the design, or the folder of the cache cannot be used.
-
-    Parameters
-    ----------
-    verilog, top, sources
-        Text of the design, its top module, and more files.
-    waves
-        Whether the model can write waveforms (slower).
-    optimize
-        Spend more time on the build for a faster model, without random values for what is not initialised.
-    apart
-        Modules that are not dissolved in those around them: a compiler takes half the time for smaller functions.
+    With ``waves`` the model can write waveforms, and is slower; to ``optimize`` takes longer, and leaves out random
+    values for what is not initialised. Modules ``apart`` are not dissolved in those around them: a compiler takes half
+    the time for smaller functions. `MissingToolError` if a tool is missing, or does not work where it is;
+    `SimulationError` if Verilator or the compiler refuses the design, or the folder of the cache cannot be used.
     """
     cache = cache_directory()
     with contextlib.suppress(FileNotFoundError):  # it will be made
@@ -225,10 +214,7 @@ def build(
 
 
 def _make_library(waves: bool, folder: Path) -> None:
-    """The part of all models that is the same: objects of the run-time library, and its headers, precompiled.
-
-    They are most of the work of building a small model.
-    """
+    """What all models have: objects of the run-time library and precompiled headers, most of the work."""
     (folder / "empty.v").write_text(_EMPTY)
     (folder / _PRELUDE).write_text(_HEADERS)
     _verilate(folder, _options("empty", waves), ["empty.v"])
@@ -239,10 +225,7 @@ def _make_library(waves: bool, folder: Path) -> None:
 
 
 def _include_prelude(library: str) -> str:
-    """Variable of make with options of the compiler: none for a large model.
-
-    That is compiled file by file and precompiles a header of its own; the compiler uses only one.
-    """
+    """Variable of make with options of the compiler: none for a large model, which precompiles a header of its own."""
     return f"USER_CPPFLAGS=$(if $(filter 1,$(VM_PARALLEL_BUILDS)),,-include ../{library}/{_PRELUDE})"
 
 

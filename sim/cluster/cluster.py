@@ -18,14 +18,15 @@ from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import EVENTS
 from p4sgd.hw.verilog import BlackBox, to_verilog
-from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_signature, worker_verilog
+from p4sgd.hw.worker.worker import ENGINE, WORKER, memory_port, worker_signature, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cached
 from p4sgd.sim.cluster.link import Link, Pause
-from p4sgd.sim.cluster.memory import MEMORY_TIMING, attach_memories
-from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT
+from p4sgd.sim.cluster.memory import MEMORY_TIMING, SimMemory
+from p4sgd.sim.cluster.protocol import EVENTS_FILE, EVENTS_LIMIT, MEMORY_BITS, memory_file
 from p4sgd.sim.network.faults import DIRECTIONS, LINK_CHANCES
 
 _logger = logging.getLogger(__name__)
@@ -117,19 +118,7 @@ class Cluster(Component):
             m.submodules[f"worker{index}"] = worker
             wiring.connect(m, wiring.flipped(self.control[index]), worker.control)
             m.d.comb += self.idle[index].eq(worker.idle)
-            banks = slice(index * self._config.memories, (index + 1) * self._config.memories)
-            attach_memories(
-                m,
-                self._config,
-                worker,
-                index,
-                seed=self.seed,
-                stall=self._chance("memory_stall", index),
-                timing=Cat(getattr(self, f"memory_{name}") for name, _ in MEMORY_TIMING),
-                load=self.load[banks],
-                save=self.save[banks],
-            )
-
+            self._attach_memories(m, worker, index)
             m.submodules[f"pause{index}"] = pause = Pause(_PAUSES + index)
             m.d.comb += [pause.seed.eq(self.seed), pause.chance.eq(self._chance("worker_pause", index))]
             up = self._link(m, "up", index, pause.paused)
@@ -162,6 +151,25 @@ class Cluster(Component):
             merge.o.ready.eq(aggregator.rx.ready),
         ]
         return m
+
+    def _attach_memories(self, m: Module, worker: Any, index: int) -> None:
+        config = self._config
+        for bank in range(config.memories):
+            port, number = memory_port(config, worker, bank), index * config.memories + bank
+            bits = 8 * LABEL_BYTES if bank == config.labels_memory else config.port_bits
+            file = memory_file(index, bank)
+            memory = SimMemory(bits, MEMORY_BITS, file=file, instance=1000 + number)
+            m.submodules[f"memory{number}"] = memory
+            for channel in ("aw", "w", "b", "ar", "r"):
+                if hasattr(port, channel):
+                    wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
+            m.d.comb += [
+                memory.seed.eq(self.seed),
+                memory.stall.eq(self._chance("memory_stall", index)),
+                memory.timing.eq(Cat(getattr(self, f"memory_{name}") for name, _ in MEMORY_TIMING)),
+                memory.load.eq(self.load[number]),
+                memory.save.eq(self.save[number]),
+            ]
 
     def _chance(self, name: str, worker: int) -> Value:
         return Mux(self.spared[worker], 0, getattr(self, name))

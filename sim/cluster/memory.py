@@ -2,26 +2,19 @@
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, Mux, Signal, Value, ValueLike
-from amaranth.lib import data, wiring
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, Signal, ValueLike
+from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
 from p4sgd.hw.primitives import Component
-from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.worker.worker import memory_port
+from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.sim.cluster.link import Noise
-from p4sgd.sim.cluster.protocol import MEMORY_BITS, MemoryTiming, memory_file
+from p4sgd.sim.cluster.protocol import MemoryTiming
 
 MEMORY_TIMING = data.StructLayout({"latency": 15, "outstanding": 9, "refresh": 1})
 """A `MemoryTiming` as inputs."""
-
-
-def timing_word(timing: MemoryTiming) -> int:
-    """The value of `MEMORY_TIMING`."""
-    return sum(int(getattr(timing, str(name))) << field.offset for name, field in MEMORY_TIMING)
 
 
 _REQUESTS = MemoryTiming.MOST_OUTSTANDING  # depth of the queues of requests
@@ -204,38 +197,3 @@ class SimMemory(Component):
 
 def _response(outside: Any, bad: Any) -> Any:
     return Mux(outside, _DECODE_ERROR, Mux(bad, _SLAVE_ERROR, RESPONSE_OKAY))
-
-
-def attach_memories(
-    m: Module,
-    config: WorkerConfig,
-    worker: Any,
-    index: int,
-    *,
-    seed: Value,
-    stall: ValueLike,
-    timing: ValueLike,
-    load: Value,
-    save: Value,
-) -> None:
-    """Connect simulated memories to a worker of the module ``m`` by its interface.
-
-    ``index`` selects names of files and random numbers; bit n of ``load`` and ``save`` is that of bank n.
-    """
-    for bank in range(config.memories):
-        port = memory_port(config, worker, bank)
-        bits = 8 * LABEL_BYTES if bank == config.labels_memory else config.port_bits
-        number = index * config.memories + bank
-        m.submodules[f"memory{number}"] = memory = SimMemory(
-            bits, MEMORY_BITS, file=memory_file(index, bank), instance=1000 + number
-        )
-        for channel in ("aw", "w", "b", "ar", "r"):
-            if hasattr(port, channel):
-                wiring.connect(m, getattr(port, channel), getattr(memory.bus, channel))
-        m.d.comb += [
-            memory.seed.eq(seed),
-            memory.stall.eq(stall),
-            memory.timing.eq(timing),
-            memory.load.eq(load[bank]),
-            memory.save.eq(save[bank]),
-        ]

@@ -16,8 +16,7 @@ from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim import golden
-from p4sgd.sim.emulator.run import Inputs, Run
-from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Inputs, Run
 from p4sgd.sim.model import Features
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 

@@ -23,8 +23,7 @@ from p4sgd.hw.spec.packet import (
     Packet,
 )
 from p4sgd.hw.spec.register_map import Field, Register
-from p4sgd.sim.emulator.run import Inputs, Run
-from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Inputs, Run
 from p4sgd.sim.model import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
@@ -82,18 +81,9 @@ class NetworkedWorker(EmulatedWorker):
     It has neither thread nor timer: its owner passes frames to `receive` and calls `work` after every frame, after
     every register write, and at the time `next_work`. One call computes at most one mini-batch.
 
-    Parameters
-    ----------
-    config
-        Size of the worker. It has one AllReduce operation in flight per slot.
-    send
-        Sends a frame, which may get lost.
-    clock
-        Returns the time in cycles (`p4sgd.hw.spec.config`), for RESEND_CYCLES, ECHO_CYCLES and counters.
-    speed
-        Fraction of this machine's speed at which to compute, above 0 and at most 1.
-    most
-        Most micro-batches in a packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
+    ``send`` sends a frame, which may get lost, and ``clock`` returns the time in cycles (`p4sgd.hw.spec.config`). It
+    computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1. ``most`` are the micro-batches in a
+    packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
     """
 
     def __init__(

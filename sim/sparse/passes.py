@@ -59,11 +59,11 @@ class Rounding(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Columns of a thread, whole units."""
+    """Columns of a thread, whole units: from ``begin`` to ``end``."""
 
     spans: IntArray
     begin: int
-    end: int  # first column, and the one after the last
+    end: int
     hot: IntArray  # ranges of hot columns, int64 (n, 2)
     cold: IntArray  # each worker's first cold column, int64 (workers,)
     penalty: Penalty

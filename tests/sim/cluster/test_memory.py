@@ -13,7 +13,7 @@ from support.streams import StreamSink, StreamSource
 
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
 from p4sgd.sim.cluster import memory
-from p4sgd.sim.cluster.memory import SimMemory, timing_word
+from p4sgd.sim.cluster.memory import MEMORY_TIMING, SimMemory
 from p4sgd.sim.cluster.protocol import MemoryTiming, memory_file, read_saved
 
 BITS, STEP, SIZE = 64, 8, 1 << 14
@@ -23,7 +23,8 @@ LATENCY = MemoryTiming().latency
 def begin(dut, *, seed=1, stall=0, **timing):
     """Give all inputs but the bus their values, before the reset."""
     dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = seed, stall, 0, 0
-    dut.timing.value = timing_word(MemoryTiming(**timing))
+    given = MemoryTiming(**timing)
+    dut.timing.value = sum(int(getattr(given, str(name))) << field.offset for name, field in MEMORY_TIMING)
 
 
 def request(address, beats, size=3, burst=BURST_INCR):

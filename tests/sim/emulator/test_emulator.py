@@ -20,7 +20,7 @@ from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import dense, features, parallel
 from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
-from p4sgd.sim.emulator.run import read_settings
+from p4sgd.sim.emulator.worker import read_settings
 from p4sgd.sim.features import shared_features
 from p4sgd.sim.sparse import model as sparse_model
 from p4sgd.sim.sparse import penalties
