@@ -62,8 +62,7 @@ class TwoJobs:
         start(clients, self.first)
         self.wait(clients, meanwhile, cycles)
         counted = {name: count - counted[name] for name, count in self.device.aggregator.counters().items()}
-        counters = self.assert_right(FIRST, clients, self.first)
-        return max(counters["CYCLES"] for counters in counters), counted
+        return max(each["CYCLES"] for each in self.check(FIRST, clients, self.first)), counted
 
     def wait(self, clients, meanwhile=lambda: None, cycles=1000):
         """Let time pass until workers are idle; ``meanwhile`` is called every so many cycles."""
@@ -74,18 +73,14 @@ class TwoJobs:
             self.device._simulator.request("run", cycles=cycles)
         pytest.fail("a job is still running")
 
-    def assert_right(self, indices, clients, job):
+    def check(self, indices, clients, job):
+        """Weights and flags of a job that has ended; returns its counters."""
         weights, status, counters = collect(self.workers(indices), clients, job)
         assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden().weights]
         assert not any(flags["network_error"] or flags["aborted"] for flags in status)
         return counters
 
-    def assert_second_is_right(self):
-        assert not any(client.read(registers.CTRL)["idle"] for client in self.clients), "it ended before the first"
-        self.wait(self.clients)
-        self.assert_right(SECOND, self.clients, self.second)
-
-    def assert_first_is_undisturbed(self, before, meanwhile=lambda: None, cycles=1000):
+    def check_undisturbed(self, before, meanwhile=lambda: None, cycles=1000):
         """Run the first job alone, and then beside the second; returns what the aggregator has counted then.
 
         ``before`` is called with the registers of its workers, between join and start.
@@ -104,37 +99,34 @@ class TwoJobs:
 
 @pytest.fixture
 def jobs():
-    seed = default_seed()
-    print(f"P4SGD_SEED={seed}")
-    made = TwoJobs(seed)
+    made = TwoJobs(default_seed())
     yield made
     made.device.close()
 
 
-def test_a_healthy_job(jobs):
-    jobs.configure_second()
-    jobs.assert_first_is_undisturbed(lambda _: start(jobs.clients, jobs.second))
-    jobs.assert_second_is_right()
+CHANCES = {
+    "healthy": {},
+    "network": {"link_loss": 0.1, "link_duplication": 0.1, "link_reordering": 0.1},
+    "pauses": {"worker_pause": 1 / 1000},
+}
 
 
-@pytest.mark.parametrize(
-    "chances",
-    [{"link_loss": 0.1, "link_duplication": 0.1, "link_reordering": 0.1}, {"worker_pause": 1 / 1000}],
-    ids=["network", "pauses"],
-)
-def test_a_job_with_a_bad_network_or_slow_workers(jobs, chances):
+@pytest.mark.parametrize("name", CHANCES)
+def test_a_job_that_is_healthy_or_has_a_bad_network_or_slow_workers(jobs, name):
     def disturb_and_start(_):
-        jobs.device.inject_faults(spared=FIRST, **chances)
+        jobs.device.inject_faults(spared=FIRST, **CHANCES[name])
         start(jobs.clients, jobs.second)
 
-    jobs.configure_second(resend_cycles=100)
-    jobs.assert_first_is_undisturbed(disturb_and_start)
-    jobs.assert_second_is_right()
+    jobs.configure_second(**({} if name == "healthy" else {"resend_cycles": 100}))
+    jobs.check_undisturbed(disturb_and_start)
+    assert not any(client.read(registers.CTRL)["idle"] for client in jobs.clients), "it ended before the first"
+    jobs.wait(jobs.clients)
+    jobs.check(SECOND, jobs.clients, jobs.second)
 
 
 def test_a_job_with_a_worker_that_never_starts(jobs):
     jobs.configure_second(**FLOOD)
-    counted = jobs.assert_first_is_undisturbed(lambda _: start(jobs.clients[:1], jobs.second))
+    counted = jobs.check_undisturbed(lambda _: start(jobs.clients[:1], jobs.second))
     assert counted["DROPPED_DUPLICATE"] > counted["PARTIALS"], "the other worker sends its PARTIAL over and over"
 
 
@@ -163,7 +155,7 @@ def test_a_job_that_claims_to_be_the_first(jobs, lie):
         start(jobs.clients, jobs.second)
 
     jobs.configure_second(**FLOOD)
-    counted = jobs.assert_first_is_undisturbed(claim, catch_up, cycles=200)
+    counted = jobs.check_undisturbed(claim, catch_up, cycles=200)
     dropped = counted[f"DROPPED_{reason.name}"]
     assert dropped > counted["PARTIALS"]
     assert counted["FRAMES"] == counted[f"JOB{FIRST_PLACE}_ACCEPTED"] + dropped

@@ -10,11 +10,14 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import run_bench, start
 
 from p4sgd.sim.cluster.link import Noise
 
 MASK = (1 << 32) - 1
+
+INSTANCES = (0, 1, 37, 500, 1000, 1001, 4000, 5000)
+"""Neighbours, and numbers that a cluster has: of links from 0, 500 and 4000, memories from 1000, pauses from 5000."""
 
 
 def xorshift(x):
@@ -27,58 +30,52 @@ def xorshift(x):
 class Generators(wiring.Component):
     """Several generators with one seed."""
 
-    def __init__(self, instances):
-        self._instances = instances
-        super().__init__({"seed": In(32)} | {f"value{index}": Out(32) for index in range(len(instances))})
+    def __init__(self):
+        super().__init__({"seed": In(32)} | {f"value{index}": Out(32) for index in range(len(INSTANCES))})
 
     def elaborate(self, platform):
         m = Module()
-        for index, instance in enumerate(self._instances):
+        for index, instance in enumerate(INSTANCES):
             m.submodules[f"noise{index}"] = noise = Noise(instance)
             m.d.comb += [noise.seed.eq(self.seed), getattr(self, f"value{index}").eq(noise.value)]
         return m
 
 
-async def sequences(dut, seed, cycles, *, disturb=False):
-    """Values of each generator after a reset; ``disturb`` changes the seed once it is taken."""
-    dut.seed.value = seed
-    dut.rst.value = 1
+async def sequences(dut, seed, *, disturb=False):
+    """50 values of each generator after a reset; ``disturb`` changes the seed once it is taken."""
+    dut.seed.value, dut.rst.value = seed, 1
     await ClockCycles(dut.clk, random.randint(1, 3))
     dut.rst.value = 0
     await RisingEdge(dut.clk)  # the first cycle after reset ends
-    values: list[list[int]] = [[] for _ in parameters()["instances"]]
-    for _ in range(cycles):
+    values = []
+    for _ in range(50):
         if disturb:
             dut.seed.value = random.getrandbits(32)
         await RisingEdge(dut.clk)
-        for index, own in enumerate(values):
-            own.append(int(getattr(dut, f"value{index}").value))
-    return values
+        values.append([int(getattr(dut, f"value{index}").value) for index in range(len(INSTANCES))])
+    return list(zip(*values, strict=True))
 
 
 @cocotb.test()
 async def is_xorshift_and_repeats_with_its_seed(dut):
     dut.seed.value = 0
     await start(dut)
-    salts = [(instance + 1) * 0x9E3779B9 & MASK for instance in parameters()["instances"]]
     # Any seeds, and some that the salt of a generator, see there, would turn into 0 or nearly so.
+    salts = [(instance + 1) * 0x9E3779B9 & MASK for instance in INSTANCES]
     for seed in (*(random.getrandbits(32) for _ in range(6)), 0, 1, MASK, *salts, *(salt ^ 1 for salt in salts)):
-        first = await sequences(dut, seed, 50)
+        first = await sequences(dut, seed)
         for own in first:
             assert own[0] != 0, "0 would stay 0"
             assert all(after == xorshift(value) for value, after in pairwise(own))
-        assert await sequences(dut, seed, 50, disturb=True) == first, "taken in the first cycle, and again the same"
-        other = await sequences(dut, seed ^ 1 << random.randrange(1, 32), 50)
+        assert await sequences(dut, seed, disturb=True) == first, "taken in the first cycle, and again the same"
+        other = await sequences(dut, seed ^ 1 << random.randrange(1, 32))
         for one, two in (*zip(first, other, strict=True), *combinations(first, 2)):
             assert all(a != b for a, b in zip(one, two, strict=True)), "another seed or generator, another sequence"
 
 
 @pytest.mark.rtl
 def test_noise():
-    # Neighbours among them, and numbers that a cluster has: links from 0, 500 and 4000, memories from 1000, pauses from
-    # 5000.
-    instances = [0, 1, 37, 500, 1000, 1001, 4000, 5000]
-    run_bench(Generators(instances), __file__, instances=instances)
+    run_bench(Generators(), __file__)
 
 
 def test_xorshift_has_the_whole_period():

@@ -85,6 +85,15 @@ def test_bit_identical_to_golden(config, workers, seed, wild, runs, stale, zeros
         assert {name: bool(got[name]) for name in vars(wanted)} == vars(wanted)
 
 
+def test_weights_of_samples_are_at_most_1():
+    """A larger one would not fit the hardware's factor."""
+    for weight in (-1, IMPORTANCE.one + 1):
+        job = random_job(WorkerConfig.tiny(), 1, seed=4, weighted=True)
+        job.importances[3] = weight
+        with pytest.raises(EmulatorError, match=r"worker 0: a weight of a sample is not in 0\.\.1"):
+            run_on(EmulatedDevice(job.config, 1), job)
+
+
 def test_workers_may_differ_in_their_settings():
     """As boards may: each uses its own learning rate."""
     job = random_job(WorkerConfig.tiny(), 2, seed=4, mini_batches=1)
@@ -99,15 +108,6 @@ def test_workers_may_differ_in_their_settings():
     expected = job.golden().weights[0], other.golden().weights[1]
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected]
     assert weights[1].tolist() != job.golden().weights[1].tolist()
-
-
-@pytest.mark.parametrize("weight", [-1, IMPORTANCE.one + 1])
-def test_weights_of_samples_are_at_most_1(weight):
-    """A larger one would not fit the hardware's factor."""
-    job = random_job(WorkerConfig.tiny(), 1, seed=4, weighted=True)
-    job.importances[3] = weight
-    with pytest.raises(EmulatorError, match=r"worker 0: a weight of a sample is not in 0\.\.1"):
-        run_on(EmulatedDevice(job.config, 1), job)
 
 
 def test_decoded_features_are_shared_by_what_they_are():
@@ -291,26 +291,27 @@ def test_a_run_may_read_the_first_mini_batches_of_an_image_with_directories():
 
 
 def test_what_is_no_directory_is_refused():
-    for lines, says in (
-        (0, "every engine of a run with directories has lines"),
-        (1, "the lines end in the middle"),
-        (1 << 39, "bytes .* were not written"),
+    def lines(count):
+        return lambda worker, client, image: client.write_pair(registers.lines_count(0), count)
+
+    for change, says in (
+        (lines(0), "every engine of a run with directories has lines"),
+        (lines(1), "the lines end in the middle"),
+        (lines(1 << 39), "bytes .* were not written"),
+        (
+            lambda worker, client, image: worker.write_memory(0, 0, image ^ 0xFF),
+            "engine 0, micro-batch 0: the directory",
+        ),
+        (
+            lambda worker, client, image: client.write(registers.FORMAT, precision=3, stored=4, directory=1),
+            "all planes",
+        ),
     ):
         device, clients, job = directory_worker()
-        clients[0].write_pair(registers.lines_count(0), lines)
+        change(device.workers[0], clients[0], job.memories(0)[0].reshape(-1))
         start(clients, job)
         with pytest.raises(EmulatorError, match=f"worker 0.*{says}"):
             device.wait()
-    device, clients, job = directory_worker()
-    device.workers[0].write_memory(0, 0, job.memories(0)[0].reshape(-1) ^ 0xFF)
-    start(clients, job)
-    with pytest.raises(EmulatorError, match=r"worker 0: engine 0, micro-batch 0: the directory"):
-        device.wait()
-    device, clients, job = directory_worker()
-    clients[0].write(registers.FORMAT, precision=3, stored=4, directory=1)
-    start(clients, job)
-    with pytest.raises(EmulatorError, match="reads all planes"):
-        device.wait()
 
 
 @pytest.mark.parametrize("make", [sparse_worker, directory_worker])
