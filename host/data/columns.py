@@ -1,7 +1,7 @@
 """Choice of the feature columns and the label column of a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p4sgd.host.data.cells import number
 from p4sgd.host.data.encoding import FeatureSpace
@@ -18,18 +18,14 @@ _SHOWN = 10
 class ReadOptions:
     """Options for reading a source; every reader uses those that concern its format.
 
+    Columns of tables are given by header, or by number from 1 or backwards from −1: the label, further labels
+    (``target_columns``, the last features of what is read until `Source.finish`), weights of samples, and
+    ``ignore_columns``, which are neither features nor label.
+
     Parameters
     ----------
-    label_column, weight_column
-        Tables: header of the label column and of the weights of samples, or number, from 1 or backwards from −1.
-    target_columns
-        Tables: further label columns, given in the same way. They are the last features of what is read, from where
-        `p4sgd.host.data.read.read_dataset` takes them.
-    ignore_columns
-        Tables: columns that are neither features nor label, given in the same way.
     labels_needed
-        Whether labels are needed. If not, they may be missing or invalid; the label column is only identified in order
-        not to take it for a feature.
+        If not, labels may be missing or invalid; the label column is only identified not to take it for a feature.
     like
         The features that the samples must have. A table with other names, or with another number of columns, is
         refused; columns in another order are reordered. In a LIBSVM file missing features are zeros and further
@@ -69,62 +65,53 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class Header:
-    """The ``count`` columns of the table ``source``, with their ``names``, if there are any."""
-
-    source: str
-    count: int
-    names: tuple[str, ...] | None
-
-    def __getitem__(self, place: int) -> str:
-        """A column in a message: its number from 1, and its name if it has one."""
-        return f"column {place + 1}" if self.names is None else f"column {place + 1} ({self.names[place]})"
-
-    def refusal(self, place: int, problem: str) -> UserError:
-        return UserError(f"{self.source}, {self[place]}: {problem}")
-
-    def find(self, choice: str | int, option: str) -> int:
-        """Index of the column that the user has chosen with an option."""
-        if isinstance(choice, str):
-            if self.names is not None and choice in self.names:
-                if self.names.count(choice) > 1:
-                    raise UserError(
-                        f"{self.source}: several columns are called {choice!r}: choose with {option} NUMBER"
-                    )
-                return self.names.index(choice)
-            if not is_number(choice):
-                known = "the columns have no names" if self.names is None else f"there are {listed(self.names, _SHOWN)}"
-                raise UserError(f"{self.source}: there is no column {choice!r} for {option}; {known}")
-        place = int(choice)
-        if place == 0 or abs(place) > self.count:
-            raise UserError(f"{self.source}: {option} must be 1 to {self.count}, or -{self.count} to -1, not {place}")
-        return place - 1 if place > 0 else self.count + place
-
-
-@dataclass(frozen=True)
-class Columns(Header):
-    """The columns of a table.
+class Columns:
+    """The ``count`` columns of the table ``source``, with their ``names``; empty if there are none.
 
     ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
     ``label`` and ``weight`` are those of the label and of the weights of samples; ``None`` if there is none or it is
     not needed. ``remarks`` tell which column was taken for the label, if only its place tells that.
     """
 
-    features: tuple[int, ...]
-    label: int | None
+    source: str
+    count: int
+    names: tuple[str, ...]
+    features: tuple[int, ...] = ()
+    label: int | None = None
     weight: int | None = None
     targets: int = 0
     remarks: tuple[str, ...] = ()
 
+    def __getitem__(self, place: int) -> str:
+        """A column in a message: its number from 1, and its name if it has one."""
+        return f"column {place + 1} ({self.names[place]})" if self.names else f"column {place + 1}"
+
+    def refusal(self, place: int, problem: str) -> UserError:
+        return UserError(f"{self.source}, {self[place]}: {problem}")
+
+    def find(self, choice: str | int, option: str) -> int:
+        """Index of the column that the user has chosen with an option."""
+        if choice in self.names:
+            if self.names.count(str(choice)) > 1:
+                raise UserError(f"{self.source}: several columns are called {choice!r}: choose with {option} NUMBER")
+            return self.names.index(str(choice))
+        if not is_number(choice):
+            known = f"there are {listed(self.names, _SHOWN)}" if self.names else "the columns have no names"
+            raise UserError(f"{self.source}: there is no column {choice!r} for {option}; {known}")
+        place = int(choice)
+        if place == 0 or abs(place) > self.count:
+            raise UserError(f"{self.source}: {option} must be 1 to {self.count}, or -{self.count} to -1, not {place}")
+        return place - 1 if place > 0 else self.count + place
+
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Headers of the features, further labels included; empty if there are none."""
-        return () if self.names is None else tuple(self.names[place] for place in self.features)
+        return tuple(self.names[place] for place in self.features) if self.names else ()
 
     @property
     def numbered(self) -> list[tuple[int, str]]:
         """Number from 1 and header of each feature; the header is empty if there are none."""
-        return [(place + 1, "" if self.names is None else self.names[place]) for place in self.features]
+        return [(place + 1, self.names[place] if self.names else "") for place in self.features]
 
 
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
@@ -139,48 +126,47 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     Raises `UserError` if a named column does not exist, if several may be the label, if there are no features, or if
     they are not those required.
     """
-    header, like = Header(source, count, None if names is None else tuple(names)), options.like
-    ignored = {header.find(choice, "--ignore-column") for choice in options.ignore_columns}
+    table, like = Columns(source, count, tuple(names or ())), options.like
+    ignored = {table.find(choice, "--ignore-column") for choice in options.ignore_columns}
     weight = None
     if options.weight_column is not None:
-        weight = header.find(options.weight_column, "--weight-column")
+        weight = table.find(options.weight_column, "--weight-column")
         if weight in ignored:
-            raise header.refusal(weight, "has the weights, so it cannot be ignored")
+            raise table.refusal(weight, "has the weights, so it cannot be ignored")
     left = [place for place in range(count) if place not in ignored and place != weight]
     if not left:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     named = [] if options.label_column is None else [options.label_column, *options.target_columns]
-    if header.names is not None and not options.labels_needed:
-        named = [choice for choice in named if choice in header.names or number(str(choice)) is not None]
-    labels = [header.find(choice, "--label-column") for choice in named]
+    if table.names and not options.labels_needed:
+        named = [choice for choice in named if choice in table.names or number(str(choice)) is not None]
+    labels = [table.find(choice, "--label-column") for choice in named]
     label, targets = labels[0] if labels else None, labels[1:]
     if options.label_column is None:
-        label = _find_label(header, left, options)
-    elif label is not None:
-        if label in ignored:
-            raise header.refusal(label, "is the label, so it cannot be ignored")
-        if label == weight:
-            raise header.refusal(label, "is the label, so it cannot have the weights")
+        label = _find_label(table, left, options)
+    elif label in ignored:
+        raise table.refusal(labels[0], "is the label, so it cannot be ignored")
+    elif label is not None and label == weight:
+        raise table.refusal(label, "is the label, so it cannot have the weights")
     for place in targets:
         if place in (label, weight) or place in ignored or targets.count(place) > 1:
-            raise header.refusal(place, "is a label already, or ignored: name it once")
+            raise table.refusal(place, "is a label already, or ignored: name it once")
     features = tuple(place for place in left if place != label and place not in targets)
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
     if like is not None:
-        beside = "" if label is None else f" beside the label ({header[label]})"
-        if header.names is not None and like.column_names:
-            features = _in_order(features, header.names, like.column_names, source, beside)
+        beside = "" if label is None else f" beside the label ({table[label]})"
+        if table.names and like.column_names:
+            features = _in_order(features, table.names, like.column_names, source, beside)
         elif len(features) != like.column_count:
             raise UserError(f"{source}: there are {len(features)} features{beside}, {like.column_count} are needed")
     if not options.labels_needed:
-        return Columns(source, count, header.names, features, None)
+        return replace(table, features=features)
     remarks: tuple[str, ...] = ()
-    if options.label_column is None and like is None and header.names is not None and label == left[-1]:
-        name = header.names[label].strip().lower()
+    if options.label_column is None and like is None and table.names and label == left[-1]:
+        name = table.names[label].strip().lower()
         if name and name not in LABEL_NAMES:
-            remarks = (f"labels are those of the last column, {header[label]}: --label-column NAME takes another",)
-    return Columns(source, count, header.names, (*features, *targets), label, weight, len(targets), remarks)
+            remarks = (f"labels are those of the last column, {table[label]}: --label-column NAME takes another",)
+    return Columns(source, count, table.names, (*features, *targets), label, weight, len(targets), remarks)
 
 
 def is_number(column: str | int | None) -> bool:
@@ -192,17 +178,17 @@ def is_number(column: str | int | None) -> bool:
     return True
 
 
-def _find_label(header: Header, places: Sequence[int], options: ReadOptions) -> int | None:
-    like, names = options.like, header.names
+def _find_label(table: Columns, places: Sequence[int], options: ReadOptions) -> int | None:
+    like, names = options.like, table.names
     known = frozenset(() if like is None else like.column_names)
-    others = [] if names is None else [place for place in places if names[place] not in known]
-    named = [place for place in others if names is not None and names[place].strip().lower() in LABEL_NAMES]
+    others = [place for place in places if names[place] not in known] if names else []
+    named = [place for place in others if names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
         return named[0]
-    if names is not None and len(named) > 1 and options.labels_needed:
+    if len(named) > 1 and options.labels_needed:
         choices = [names[place] if names.count(names[place]) == 1 else str(place + 1) for place in named]
         raise UserError(
-            f"{header.source}: {' and '.join(header[place] for place in named)} may have the labels: choose with "
+            f"{table.source}: {' and '.join(table[place] for place in named)} may have the labels: choose with "
             f"--label-column {choices[-1]}, and leave out with --ignore-column {choices[0]} what is no feature"
         )
     if known and len(others) == 1:
@@ -210,7 +196,7 @@ def _find_label(header: Header, places: Sequence[int], options: ReadOptions) -> 
     if not options.labels_needed and like is not None and len(places) == like.column_count:
         return None
     if like is not None and like.label_column is not None and len(places) == like.column_count + 1 and not known:
-        return header.find(like.label_column, "--label-column")
+        return table.find(like.label_column, "--label-column")
     return places[-1]
 
 
@@ -227,10 +213,8 @@ def _in_order(
         raise UserError(f"{source}: features are missing{beside}: {listed(missing, _SHOWN)}")
     strange = sorted(places.keys() - set(wanted))
     if strange:
-        raise UserError(
-            f"{source}: there are features{beside} that the model does not know: {listed(strange, _SHOWN)}: use "
-            f"--ignore-column"
-        )
+        unknown = f"features{beside} that the model does not know: {listed(strange, _SHOWN)}"
+        raise UserError(f"{source}: there are {unknown}: use --ignore-column")
     if len(places) < len(found) or len(found) != len(wanted):
         raise UserError(f"{source}: features of the same name must be in the order of the training data")
     return tuple(places[name] for name in wanted)

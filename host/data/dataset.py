@@ -68,18 +68,13 @@ class Dataset:
         See `FeatureSpace`.
     table
         If the features are still the columns of a table: what these hold.
-    remarks
-        Remarks on the source for the user.
     row_order
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
 
-    Raises
-    ------
-    UserError
-        If there are no samples or no features, if the shapes do not match, or if a label or a weight is not
-        finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
+    Raises `UserError` if there are no samples or no features, if the shapes do not match, or if a label or a weight is
+    not finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
     """
 
     features: Features
@@ -105,15 +100,16 @@ class Dataset:
             raise UserError(f"{self.name}: there are no samples")
         if self.feature_count == 0:
             raise UserError(f"{self.name}: the samples have no features")
-        if self.labels.shape != (self.samples, *([len(self.target_names)] if self.target_names else [])):
-            shape = self.labels.shape
-            raise UserError(f"{self.name}: there are {self.samples:,} samples, but labels of shape {shape}")
-        check_labels(self.labels, self.name)
+        shapes = {"labels": (self.labels, (self.samples, *([len(self.target_names)] if self.target_names else [])))}
         if self.sample_weights is not None:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
-            if self.sample_weights.shape != self.labels.shape[:1]:
-                shape = self.sample_weights.shape
-                raise UserError(f"{self.name}: there are {self.samples:,} samples, but weights of shape {shape}")
+            shapes["weights"] = self.sample_weights, (self.samples,)
+        for what, (values, shape) in shapes.items():
+            if values.shape != shape:
+                problem = f"there are {self.samples:,} samples, but {what} of shape {values.shape}"
+                raise UserError(f"{self.name}: {problem}")
+        check_labels(self.labels, self.name)
+        if self.sample_weights is not None:
             check_weights(self.sample_weights, self.name)
 
     @property
@@ -138,7 +134,7 @@ class Dataset:
     def sparse(self) -> bool:
         return not isinstance(self.features, np.ndarray)
 
-    # -- distribution of the samples: here all are local; DistributedDataset overrides this -------------------------
+    # -- distribution of the samples: here all are local; DistributedDataset overrides this
 
     @property
     def communicator(self) -> Communicator:

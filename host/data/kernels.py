@@ -1,8 +1,5 @@
-"""Numba kernels over samples: one pass in place of one for each operation of NumPy.
-
-`p4sgd.host.data.statistics.scaled` and `p4sgd.host.data.quantization.quantize` say what they compute, and have the same
-bits. Those for dense samples are used for `p4sgd.host.data.statistics.COMPILED_VALUES` values or more.
-"""
+"""Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics.add`, and of
+`p4sgd.host.data.quantization.quantize`, in one pass in place of one for each operation of NumPy."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -115,10 +112,9 @@ def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: 
     _add_extremes(*_stored(rows), low, high, nonzero)
 
 
-def _grid(stored: int, signed: bool) -> tuple[float, float, float]:
+def _grid(stored: int, signed: bool) -> tuple[float, ...]:
     """The integer of a scaled feature of 1, and the least and the largest integer."""
-    low, high = levels(stored, signed)
-    return float(steps(stored, signed)), float(low), float(high)
+    return tuple(map(float, (steps(stored, signed), *levels(stored, signed))))
 
 
 def _plain(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:

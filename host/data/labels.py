@@ -1,4 +1,4 @@
-"""Labels of a model: conversion from those of a data set to the y of a loss and `LABEL` integers, and back."""
+"""Labels of a model: from those of a data set to the y of a loss and `LABEL` integers, and back."""
 
 import dataclasses
 import math
@@ -32,18 +32,14 @@ _MANY_CLASSES, _FEW_SAMPLES = 32, 4
 class LabelCoding:
     """How the labels of a data set become the y of a loss.
 
-    Of two classes, y = −1 for the first and y = +1 for the second. With ``positive`` the classes, also in predictions,
-    are 1 (that label) and 0 (all others). More classes take a model of several rows, one for each against the rest:
-    `rows` has their codings, and the class with the largest activation is predicted. Regression standardises:
-    y = (label − mean) / scale, so that one learning rate suits all units.
+    Of two ``classes``, labels in ascending order, y = −1 for the first and +1 for the second; with ``positive`` they
+    are 1 (that label) and 0 (all others), also in predictions. More take a model of several rows, one for each against
+    the rest: `rows` has their codings, and the largest activation wins. Without classes y = (label − mean) / scale:
+    mean and deviation of the training labels (1 if all are the same); for the tasks that predict e^z 0, and the mean,
+    or a 32nd of the largest label if that is more and labels may be 0. Weights of samples count.
 
-    Labels that are texts may be numbered differently in different data sets. `labels_of` matches them by name, and its
-    result is what the other methods take.
-
-    ``classes`` are the labels, two or more, ascending; none for regression. ``positive`` is the label that is class 1
-    if all others are class 0. ``names`` are those of labels 0, 1, …, if they are texts. ``mean`` and ``scale`` are for
-    regression mean and standard deviation of the training labels (1 if all are the same); for the tasks that predict
-    e^z: 0, and the mean, or a 32nd of the largest label if that is more and labels may be 0. Weights of samples count.
+    ``names`` are those of labels 0, 1, …, if they are texts, which other data sets may number differently: `labels_of`
+    matches them, and its result is what the other methods take.
     """
 
     task: Task
@@ -100,7 +96,6 @@ class LabelCoding:
 
     @classmethod
     def _fit_numbers(cls, task: Task, name: str, labels: FloatArray, weights: FloatArray | None) -> Self:
-        """The coding of labels that weigh more than 0."""
         least, largest = float(labels.min()), float(labels.max())
         if task is Task.REGRESSION and least == largest:  # their mean may be rounded, and differ from them
             return cls(task, mean=least)
@@ -154,9 +149,8 @@ class LabelCoding:
     @property
     def rows(self) -> "tuple[LabelCoding, ...]":
         """The coding for each row of a model: itself, or of more than two classes each against the rest."""
-        if not self._several:
-            return (self,)
-        return tuple(dataclasses.replace(self, classes=(0.0, 1.0), positive=label) for label in self.classes)
+        one_by_one = (dataclasses.replace(self, classes=(0.0, 1.0), positive=label) for label in self.classes)
+        return tuple(one_by_one) if self._several else (self,)
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -233,10 +227,8 @@ class LabelCoding:
         return tuple(str(name_of_label(label, self.names)) for label in self.classes)
 
     def predictions(self, z: FloatArray) -> FloatArray:
-        """Predictions from activations: a class, or a target in its original unit; float64 (samples,).
-
-        Of two classes it is the second where z > 0, of more, where z is (samples, classes), that of the largest z.
-        """
+        """Predictions from activations z (samples,), of several classes (samples, classes): a class, or a target in its
+        original unit; float64 (samples,)."""
         if self.task in (Task.NON_NEGATIVE, Task.POSITIVE):
             return self.scale * np.exp(np.clip(z, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
         if self.task is Task.REGRESSION:
@@ -260,10 +252,9 @@ class LabelCoding:
 
 @dataclass(frozen=True)
 class TargetCoding:
-    """How several columns of labels become the y of a loss: each by a `LabelCoding` of its own, for a row of its own.
+    """How several columns of labels become the y of a loss: each by a coding of its own, of at most two classes.
 
     It has the interface of a `LabelCoding` of several rows, with labels and predictions of shape (samples, targets).
-    ``rows`` are the codings of the columns, of at most two classes, and ``row_names`` their names.
     """
 
     rows: tuple[LabelCoding, ...]

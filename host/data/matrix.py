@@ -68,7 +68,7 @@ def find_not_finite(features: Features) -> tuple[int, int] | None:
 
 def stored_values(features: Features) -> int:
     """Number of stored values: all of a dense matrix."""
-    return int(features.size)  # which of a csr_array is the number of stored values
+    return int(features.size)
 
 
 def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:

@@ -7,8 +7,7 @@ import numpy.typing as npt
 def steps(stored: int, signed: bool) -> int:
     """The integer of a scaled feature of 1: 2^S − 1, or 2^(S−1) − 1 when signed, but at least 1.
 
-    A signed feature of one plane is −1 or 0: one bit of two's complement has no +1, so positive features become 0.
-    Training warns about this.
+    A signed feature of one plane is −1 or 0, because one bit of two's complement has no +1.
     """
     return max(1, (1 << (stored - 1)) - 1) if signed else (1 << stored) - 1
 
@@ -27,8 +26,7 @@ def quantize(a: npt.NDArray[np.float64], stored: int, signed: bool) -> npt.NDArr
     """Scaled features to S-bit integers: q = ⌊a · steps + 1/2⌋, clamped to what S bits hold.
 
     ``a`` is float64 of any shape, nominally in [0, 1] or [−1, 1]. Returns int32 of the same shape, a view of one number
-    if ``a`` is. In the nominal range q / steps differs from a by at most half a step, except where a signed single
-    plane lacks +1.
+    if ``a`` is.
     """
     if a.strides == (0,):  # of millions of columns
         return np.broadcast_to(quantize(a[:1].copy(), stored, signed), a.shape)

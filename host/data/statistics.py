@@ -25,26 +25,22 @@ _SPARSE = 0.05
 """Data of which less than this fraction of the values are not 0 count as sparse, in whatever format they are."""
 
 SMALLEST_SPAN = 2.0**-1012
-"""A column with a span of at most this counts as constant. Coefficients of the model, which must fit float64, are at
-most 256, the largest weight, times the reciprocal of a span."""
+"""A column with a span of at most this counts as constant: coefficients, which must fit float64, are at most 256, the
+largest weight, times its reciprocal."""
 
 _SMALLEST_PART = 2.0**-40
 """A column whose span is at most this fraction of its largest magnitude counts as constant, because it may be rounding
-noise. In predictions the products with such a column and the intercept cancel except for this fraction. At least 12 of
-the 52 bits of a float64 are left, more than a feature has in training."""
+noise: at least 12 of the 52 bits of a float64 are left, more than a feature has in training."""
 
 _UNIT = 31
 """Fraction bits of a value in the sums of `Statistics`. The square of such a value fits int64, and 2^32 halves of
 squares do."""
 
-_BLOCK_VALUES = 1 << 18
-"""Number of values that are summed at once."""
-
-_BLOCK_COLUMNS = 1 << 16
+_BLOCK_VALUES, _BLOCK_COLUMNS = 1 << 18, 1 << 16
+"""Numbers of values that are summed at once, and of columns that are scaled."""
 
 COMPILED_VALUES = 1 << 23
-"""Number of dense values from which `p4sgd.host.data.kernels` is used. To load it takes 20 ms beside the
-emulator's loops; of so many values it saves twice that."""
+"""Number of dense values from which `p4sgd.host.data.kernels` is used: loading it takes 20 ms, and saves twice that."""
 
 _QUANTILE_VALUES = 1 << 21
 """Number of values from which quantiles are taken. Of 512 features that is 4,096 samples, with which quartiles are
@@ -66,8 +62,7 @@ class Extremes:
     """Ranges of the columns of some samples, out of ``samples`` in all ranks.
 
     ``low`` and ``high``, float64 (features,), are the smallest and largest stored values; NaN if any is NaN, ±∞ if none
-    is stored. A sparse matrix need not store zeros. ``nonzero``, int (features,), counts values that are not 0,
-    ``samples`` and ``stored`` the samples and the stored values seen.
+    is stored. ``nonzero``, int (features,), counts values that are not 0, ``samples`` and ``stored`` what was seen.
     """
 
     def __init__(self, features: int, samples: int) -> None:
@@ -93,17 +88,15 @@ class Extremes:
         add_extremes(features, self.low, self.high, self.nonzero)
 
     def range(self) -> tuple[FloatArray, FloatArray]:
-        """Smallest and largest value of each column, including zeros that are not stored; NaN if it has one.
-
-        They are ``low`` and ``high``, no copies, because there may be millions of columns. More samples may follow.
-        """
+        """``low`` and ``high``, no copies, including zeros that are not stored; NaN if a column has one. More samples
+        may follow."""
         holes = self.nonzero < self.samples
         np.minimum(self.low, 0.0, out=self.low, where=holes)
         np.maximum(self.high, 0.0, out=self.high, where=holes)
         return self.low, self.high
 
     def heat(self, ranks: Communicator = SINGLE_PROCESS) -> HeatArray:
-        """Values of all ranks that are not 0: int (features,), of a single process no copy."""
+        """``nonzero`` of all ranks; of a single process no copy."""
         if ranks.size == 1:
             return self.nonzero
         counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
@@ -131,9 +124,8 @@ def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Ex
 class Statistics:
     """Facts about the columns of a training set from which its scaling is chosen.
 
-    ``low`` and ``high``, float64 (features,), are the smallest and largest value, finite; ``nonzero``, int (features,),
-    counts values that are not 0. Data are ``centrable`` unless they are in a sparse format that stores only a small
-    part of their values.
+    ``low``, ``high`` and ``nonzero`` are those of `Extremes` of all ranks, finite. Data are ``centrable`` unless they
+    are in a sparse format that stores only a small part of their values.
 
     ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
     Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add`. ``order`` is the result of `order_statistics`, if known.
@@ -152,7 +144,6 @@ class Statistics:
         """Statistics of which only the ranges are known so far. They keep the arrays of the extremes."""
         samples, stored = map(int, ranks.all_sum(np.array((extremes.samples, extremes.stored), np.int64)))
         low, high = extremes.range()
-        # One after the other, because there may be millions of columns.
         low = ranks.all_min(low)
         np.negative(high, out=high)
         high = ranks.all_min(high)
@@ -187,13 +178,13 @@ class Statistics:
             self.sums[2] += u.sum(axis=0)
 
     def magnitude(self, columns: slice = slice(None)) -> FloatArray:
-        """float64 (features,): largest magnitude, of some columns or of all."""
+        """Largest magnitude: float64 (columns,)."""
         negative = -self.low[columns]
         return np.maximum(negative, self.high[columns], out=negative)
 
     @property
     def half_span(self) -> FloatArray:
-        """float64 (features,): half the distance of largest and smallest value, which itself may overflow."""
+        """Half the distance of largest and smallest value, which itself may overflow: float64 (features,)."""
         return self.high / 2 - self.low / 2
 
     @property
@@ -203,8 +194,7 @@ class Statistics:
     def moments(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
         """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,).
 
-        Means and deviations are right to 2^-32 of the span. A column has two values if, to this resolution, all its
-        values are its smallest or its largest, and its order statistics are so exactly.
+        They are right to 2^-32 of the span; to this resolution two values are all, and exactly the order statistics.
         """
         assert self.order is not None
         assert self.sums is not None
@@ -219,11 +209,8 @@ class Statistics:
         return mean, deviation, two_valued
 
     def quantile_width(self) -> FloatArray:
-        """Width of the columns by quantiles, in units of their spans: float64 (features,), 0 if all coincide.
-
-        It is the widest of some quantile ranges, each divided by that of a normal distribution of deviation 1. A single
-        one would not do: half of the values may be 0.
-        """
+        """Width of the columns in units of their spans, float64 (features,): the widest of some quantile ranges, each
+        divided by that of a normal distribution of deviation 1; 0 if all coincide."""
         assert self.order is not None
         width = np.zeros_like(self.low)
         half = np.where(self.constant, 1.0, self.half_span)

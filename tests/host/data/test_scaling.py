@@ -72,14 +72,6 @@ def test_constant_columns_and_rounding_noise_make_no_feature(value, form):
         assert Scaling.fit(spread, "minmax").apply(spread) == pytest.approx(np.array([[0], [0.5], [1]]), abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["minmax", "maxabs"])
-@pytest.mark.parametrize("span", [3e-308, 2.0**-1012, 1e-304])
-def test_no_coefficient_overflows(kind, span):
-    scale = Scaling.fit(np.array([[0.0], [span]]), kind).scale
-    assert np.isfinite(256 * scale).all()
-    assert scale.any() == (span > TINY)
-
-
 def scattered(seed=0, samples=300, features=6):
     return np.random.default_rng(seed).normal(size=(samples, features)) * 3 + 50
 
@@ -169,16 +161,6 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(matrix, zeros, 
     assert np.isfinite(256 * scaling.scale).all()
 
 
-@given(seed=st.integers(0, 1 << 30), planes=st.integers(2, 8), samples=st.integers(8, 40), spread=st.integers(-99, 99))
-def test_standard_is_mean_and_deviation(seed, planes, samples, spread):
-    """All columns reach equally many of their deviations."""
-    columns = np.random.default_rng(seed).normal(3, 1, size=(samples, 3)) * 10.0**spread
-    scaling = Scaling.fit(columns, "standard", planes=planes)
-    assert scaling.signed
-    assert scaling.offset == pytest.approx(columns.mean(axis=0), rel=1e-7)
-    assert 1 / scaling.scale == pytest.approx(REACH[planes] * columns.std(axis=0), rel=1e-7)
-
-
 @pytest.mark.parametrize("kind", ["standard", "robust"])
 @pytest.mark.parametrize("planes", range(1, 9))
 @pytest.mark.parametrize("ones", [1, 3, 50, 100, 197])
@@ -226,26 +208,6 @@ def test_the_range_of_mostly_equal_values_reaches_the_others(planes, deviations)
     assert 1 / scaling.scale == pytest.approx(deviations * column.std(), rel=1e-6)
 
 
-def test_one_plane_divides_at_the_centre():
-    skewed = np.random.default_rng(3).lognormal(size=(999, 1))
-    for kind, centre in (("standard", skewed.mean()), ("robust", np.median(skewed))):
-        scaling = Scaling.fit(skewed, kind, planes=1)
-        assert not scaling.signed
-        assert (quantize(scaling.apply(skewed), 1, False) == (skewed >= centre)).all()
-
-
-def test_robust_does_not_mind_few_wild_values():
-    calm = scattered(samples=1000)
-    wild = calm.copy()
-    wild[::200] = -1e12
-    one, other = Scaling.fit(calm, "robust"), Scaling.fit(wild, "robust")
-    assert other.offset == pytest.approx(one.offset, rel=0.01)
-    assert other.scale == pytest.approx(one.scale, rel=0.2)
-    standard = Scaling.fit(calm, "standard")
-    assert one.offset == pytest.approx(standard.offset, rel=0.01)
-    assert one.scale == pytest.approx(standard.scale, rel=0.2)
-
-
 @given(
     matrix=arrays(np.float64, (5, 3), elements=st.integers(-99, 99)), planes=st.integers(2, 8), power=st.integers(-9, 9)
 )
@@ -283,32 +245,6 @@ def test_order_statistics(values, size):
         assert not np.signbit(found[found == 0]).any()
 
 
-def test_columns_that_use_few_levels_are_named():
-    data = scattered(samples=1000, features=9)
-    data[0, [2, 8]] = 1e5
-    scaling = Scaling.fit(data, "minmax")
-    names = [f"column{j}" for j in range(9)]
-    [remark] = scaling.remarks(names)
-    assert "2 of 9 features" in remark
-    assert "3 (column2), 9 (column8)" in remark
-    assert "robust" in remark
-    assert Scaling.fit(data, "robust").remarks() == ()
-    [remark] = Scaling.fit(data).remarks()
-    assert "robust: 2 of 9 features" in remark
-    assert Scaling.fit(scattered()).remarks() == ()
-
-
-def test_a_scaling_without_heat_still_keeps_zeros():
-    """And takes the heat of other samples."""
-    features = scipy.sparse.csr_array(np.eye(40))
-    fitted = Scaling.fit(features, "none")
-    bare = fitted.without_heat()
-    assert bare.heat.strides == (0,)
-    assert fitted.heat.tolist() == [1] * 40
-    assert bare.for_samples(features[:10]).heat.tolist() == [1] * 10 + [0] * 30
-    assert Scaling.fit(np.eye(4), "minmax").without_heat().heat is None
-
-
 def test_numbers_at_the_edges():
     scaling = Scaling.fit(np.array([[0.0, -1.0], [1.0, 1.0]]), "maxabs")
     a = scaling.apply(np.array([[1e300, -7.0]]))
@@ -331,3 +267,49 @@ def test_numbers_at_the_edges():
         matrix[1, 2] = value
         with pytest.raises(UserError, match=f"sample 2, feature 3 is {value}"):
             Scaling.fit(form(matrix))
+    for kind, span in itertools.product(("minmax", "maxabs"), (3e-308, TINY, 1e-304)):
+        scale = Scaling.fit(np.array([[0.0], [span]]), kind).scale
+        assert np.isfinite(256 * scale).all(), "no coefficient overflows"
+        assert scale.any() == (span > TINY)
+
+
+@given(seed=st.integers(0, 1 << 30), planes=st.integers(1, 8), samples=st.integers(8, 40), spread=st.integers(-99, 99))
+def test_standard_is_mean_and_deviation(seed, planes, samples, spread):
+    """All columns reach equally many of their deviations; one plane divides at the centre."""
+    columns = np.random.default_rng(seed).normal(3, 1, size=(samples, 3)) * 10.0**spread
+    scaling = Scaling.fit(columns, "standard", planes=planes)
+    if scaling.signed:
+        assert scaling.offset == pytest.approx(columns.mean(axis=0), rel=1e-7)
+        assert 1 / scaling.scale == pytest.approx(REACH[planes] * columns.std(axis=0), rel=1e-7)
+    skewed = np.random.default_rng(3).lognormal(size=(999, 1))
+    for kind, centre in (("standard", skewed.mean()), ("robust", np.median(skewed))):
+        scaling = Scaling.fit(skewed, kind, planes=1)
+        assert not scaling.signed
+        assert (quantize(scaling.apply(skewed), 1, False) == (skewed >= centre)).all()
+
+
+def test_robust_does_not_mind_few_wild_values():
+    """Nor do columns escape that hardly use any levels: a remark names them."""
+    calm = scattered(samples=1000)
+    wild = calm.copy()
+    wild[::200] = -1e12
+    one = Scaling.fit(calm, "robust")
+    for other, close in ((Scaling.fit(wild, "robust"), 0.2), (Scaling.fit(calm, "standard"), 0.2)):
+        assert other.offset == pytest.approx(one.offset, rel=0.01)
+        assert other.scale == pytest.approx(one.scale, rel=close)
+    data = scattered(samples=1000, features=9)
+    data[0, [2, 8]] = 1e5
+    [remark] = Scaling.fit(data, "minmax").remarks([f"column{j}" for j in range(9)])
+    assert all(text in remark for text in ("2 of 9 features", "3 (column2), 9 (column8)", "robust"))
+    assert Scaling.fit(data, "robust").remarks() == Scaling.fit(scattered()).remarks() == ()
+    [remark] = Scaling.fit(data).remarks()
+    assert "robust: 2 of 9 features" in remark
+
+
+def test_heat_counts_samples_and_a_scaling_without_it_still_keeps_zeros():
+    features = scipy.sparse.csr_array(np.eye(40))
+    fitted = Scaling.fit(features, "none")
+    bare = fitted.without_heat()
+    assert (fitted.heat.tolist(), bare.heat.strides) == ([1] * 40, (0,))
+    assert bare.for_samples(features[:10]).heat.tolist() == [1] * 10 + [0] * 30
+    assert Scaling.fit(np.eye(4), "minmax").without_heat().heat is None

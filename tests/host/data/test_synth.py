@@ -77,16 +77,6 @@ def test_heat(nonzeros, features):
         assert hottest[1] == pytest.approx(hottest[0], abs=0.01)
 
 
-@pytest.mark.slow
-def test_whole_rcv1_is_never_dense():
-    tracemalloc.start()
-    data = make_dataset("rcv1")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (data.features.shape, data.features.nnz) == ((20242, 47236), 1_498_952)
-    assert peak < 400e6, "dense it would be 7.6 GB"
-
-
 @pytest.mark.parametrize("choices", [{"name": "rcv1", "scale": 0.02}, {"name": "avazu", "samples": 99, "features": 99}])
 def test_the_seed_decides_and_not_how_many_samples_follow(choices):
     first, again, other = (make_dataset(**choices, seed=seed) for seed in (1, 1, 2))
@@ -141,6 +131,21 @@ def test_written_and_read(tmp_path, choices, ending):
         assert (scipy.sparse.load_npz(path) != data.features).nnz == 0
 
 
+def peak_of(make):
+    tracemalloc.start()
+    made = make()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return made, peak
+
+
+@pytest.mark.slow
+def test_whole_rcv1_is_never_dense():
+    data, peak = peak_of(lambda: make_dataset("rcv1"))
+    assert (data.features.shape, data.features.nnz) == ((20242, 47236), 1_498_952)
+    assert peak < 400e6, "dense it would be 7.6 GB"
+
+
 @pytest.mark.parametrize(
     ("ending", "samples", "limit"),
     [("libsvm", 1500, 0.5e6), ("npz", 100_000, 22e6)],  # NumPy writes 16 MiB at a time
@@ -149,11 +154,7 @@ def test_categorical_is_never_whole_in_memory(tmp_path, monkeypatch, ending, sam
     monkeypatch.setattr(synth, "_BLOCK", 64)
     made = make_source("criteo", samples=samples, features=1000)
     write_dataset(make_source("criteo", samples=2, features=1000), tmp_path / f"small.{ending}")  # for the imports
-    tracemalloc.start()
-    write_dataset(made, tmp_path / f"data.{ending}")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < limit < 12 * made.stored
+    assert peak_of(lambda: write_dataset(made, tmp_path / f"data.{ending}"))[1] < limit < 12 * made.stored
 
 
 def test_the_made_table(tmp_path):
