@@ -1,4 +1,4 @@
-"""Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics.add`, and of
+"""Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics.add_sums`, and of
 `p4sgd.host.data.quantization.quantize`, in one pass in place of one for each operation of NumPy."""
 
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ def add_sums(
 
 
 def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: npt.NDArray[np.integer[Any]]) -> None:
-    """Take the stored values of sparse samples into account in `p4sgd.host.data.statistics.Extremes`."""
+    """Take the stored values of sparse samples into account in `p4sgd.host.data.statistics.Statistics.add`."""
     _add_extremes(*_stored(rows), low, high, nonzero)
 
 

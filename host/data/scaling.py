@@ -10,7 +10,6 @@ from p4sgd.host.data.matrix import Features, to_dense
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
-    Extremes,
     FloatArray,
     HeatArray,
     Statistics,
@@ -109,13 +108,13 @@ class Scaling:
         cls, features: Features, kind: str = "auto", communicator: Communicator = SINGLE_PROCESS, *, planes: int = 8
     ) -> Self:
         """`fit_blocks` of the samples of this rank, float (samples, features); `UserError` if a value is not finite."""
-        extremes = _extremes(features, communicator)
-        return cls.fit_blocks(extremes, lambda: (features,), lambda: features, kind, communicator, planes=planes)
+        statistics = _ranges(features, communicator)
+        return cls.fit_blocks(statistics, lambda: (features,), lambda: features, kind, communicator, planes=planes)
 
     @classmethod
     def fit_blocks(
         cls,
-        extremes: Extremes,
+        statistics: Statistics,
         blocks: Callable[[], Iterable[Features]],
         sample: Callable[[], Features],
         kind: str,
@@ -126,20 +125,20 @@ class Scaling:
     ) -> Self:
         """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
-        ``extremes`` are the ranges of this rank's samples, and ``blocks`` reads these, once for kinds that centre.
+        ``statistics`` have the ranges of this rank's samples, and ``blocks`` reads these, once for kinds that centre.
         ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. With ``centred``
         ``auto`` has to centre the features, if they may be. Raises `UserError` if there is no such kind, or if sparse
         data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
-        statistics = Statistics.of_extremes(extremes, communicator)
+        statistics.join(communicator)
         sparse = statistics.sparse and not (centred and statistics.centrable)
         nonzero, values = int(statistics.nonzero.sum()), statistics.samples * statistics.low.size
         if kind in CENTRED and not statistics.centrable:
             raise centring_error(kind, nonzero / values)
         if kind in CENTRED or (kind == "auto" and not sparse):
-            for _ in map(statistics.add, blocks()):  # which lets go of a block before it reads the next one
+            for _ in map(statistics.add_sums, blocks()):  # which lets go of a block before it reads the next one
                 pass
             assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
@@ -160,8 +159,8 @@ class Scaling:
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
         """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
-        extremes = _extremes(features, communicator)
-        return self if self.heat is None else replace(self, heat=extremes.heat(communicator))
+        statistics = _ranges(features, communicator)
+        return self if self.heat is None else replace(self, heat=statistics.heat(communicator))
 
     def without_heat(self) -> Self:
         """The same for other samples: it still tells that zeros of sparse data stay zeros, but no counts."""
@@ -203,7 +202,7 @@ class Scaling:
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
-def _extremes(features: Features, communicator: Communicator) -> Extremes:
+def _ranges(features: Features, communicator: Communicator) -> Statistics:
     samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
     return find_extremes((features,), features.shape[1], samples)
 

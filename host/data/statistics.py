@@ -5,7 +5,6 @@ sample. So every division of the samples gives the same bits.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -58,11 +57,17 @@ def heat_type(samples: int) -> np.dtype[Any]:
     return np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
 
 
-class Extremes:
-    """Ranges of the columns of some samples, out of ``samples`` in all ranks.
+class Statistics:
+    """Facts about the columns of a training set from which its scaling is chosen, collected in two passes.
 
-    ``low`` and ``high``, float64 (features,), are the smallest and largest stored values; NaN if any is NaN, ±∞ if none
-    is stored. ``nonzero``, int (features,), counts values that are not 0, ``samples`` and ``stored`` what was seen.
+    The first one, `add`, takes the ranges of this process's samples, out of ``samples`` in all ranks; the second one,
+    `add_sums`, is for kinds that centre. ``low`` and ``high``, float64 (features,), are the smallest and largest stored
+    values; NaN if any is NaN, ±∞ if none is stored. ``nonzero``, int (features,), counts values that are not 0,
+    ``samples`` and ``stored`` what was seen.
+
+    ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
+    Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add_sums`. ``order`` is the result of `order_statistics`, if
+    known.
     """
 
     def __init__(self, features: int, samples: int) -> None:
@@ -71,6 +76,8 @@ class Extremes:
         self.nonzero: HeatArray = np.zeros(features, heat_type(samples))
         self.samples = 0
         self.stored = 0
+        self.sums: IntArray | None = None
+        self.order: FloatArray | None = None
 
     def add(self, features: Features) -> None:
         if features.shape[0] == 0:
@@ -102,61 +109,28 @@ class Extremes:
         counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
         return counts.astype(np.int32) if self.nonzero.dtype == np.int32 else counts
 
-
-def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Extremes:
-    """Ranges of samples in this process, out of ``samples`` in all ranks; `UserError` if a value is not finite."""
-    extremes = Extremes(features, samples)
-    for block in blocks:
-        before = extremes.samples
-        extremes.add(block)
-        if extremes.samples and not all(np.isfinite(each).all() for each in extremes.range()):
-            place = find_not_finite(block)
-            assert place is not None
-            row, column = place
-            raise UserError(
-                f"sample {before + row + 1}, feature {column + 1} is {block[row, column]}: "
-                f"features must be finite numbers; fill it in or leave the sample out"
-            )
-    return extremes
-
-
-@dataclass(eq=False)
-class Statistics:
-    """Facts about the columns of a training set from which its scaling is chosen.
-
-    ``low``, ``high`` and ``nonzero`` are those of `Extremes` of all ranks, finite. Data are ``centrable`` unless they
-    are in a sparse format that stores only a small part of their values.
-
-    ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
-    Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add`. ``order`` is the result of `order_statistics`, if known.
-    """
-
-    low: FloatArray
-    high: FloatArray
-    nonzero: HeatArray
-    samples: int
-    centrable: bool
-    sums: IntArray | None = None
-    order: FloatArray | None = None
-
-    @classmethod
-    def of_extremes(cls, extremes: Extremes, ranks: Communicator = SINGLE_PROCESS) -> "Statistics":
-        """Statistics of which only the ranges are known so far. They keep the arrays of the extremes."""
-        samples, stored = map(int, ranks.all_sum(np.array((extremes.samples, extremes.stored), np.int64)))
-        low, high = extremes.range()
-        low = ranks.all_min(low)
+    def join(self, ranks: Communicator) -> None:
+        """Make ranges and counts those of all ranks, finite, before the second pass."""
+        low, high = self.range()
+        self.nonzero = self.heat(ranks)
+        self.samples, self.stored = map(int, ranks.all_sum(np.array((self.samples, self.stored), np.int64)))
+        self.low = ranks.all_min(low)
         np.negative(high, out=high)
-        high = ranks.all_min(high)
-        np.negative(high, out=high)
-        low += 0.0  # a minimum may return −0 for 0
-        centrable = not is_sparse(stored, samples * low.size)
-        return cls(low, high, extremes.heat(ranks), samples, centrable)
+        self.high = ranks.all_min(high)
+        np.negative(self.high, out=self.high)
+        self.low += 0.0  # a minimum may return −0 for 0
+
+    @property
+    def centrable(self) -> bool:
+        """Unless the data are in a sparse format that stores only a small part of their values."""
+        return not is_sparse(self.stored, self.samples * self.low.size)
 
     @property
     def sparse(self) -> bool:
         return is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
 
-    def add(self, features: Features) -> None:
+    def add_sums(self, features: Features) -> None:
+        """Add samples of this rank to ``sums``, once their ranges are known."""
         if self.sums is None:
             self.sums = np.zeros((3, self.low.size), np.int64)
         scale = reciprocal(self.half_span, self.constant)
@@ -220,6 +194,23 @@ class Statistics:
             noise = negligible(apart, np.maximum(np.abs(below), np.abs(above)))
             width = np.maximum(width, np.where(noise | self.constant, 0.0, apart / half / normal))
         return width
+
+
+def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Statistics:
+    """Ranges of samples in this process, out of ``samples`` in all ranks; `UserError` if a value is not finite."""
+    statistics = Statistics(features, samples)
+    for block in blocks:
+        before = statistics.samples
+        statistics.add(block)
+        if statistics.samples and not all(np.isfinite(each).all() for each in statistics.range()):
+            place = find_not_finite(block)
+            assert place is not None
+            row, column = place
+            raise UserError(
+                f"sample {before + row + 1}, feature {column + 1} is {block[row, column]}: "
+                f"features must be finite numbers; fill it in or leave the sample out"
+            )
+    return statistics
 
 
 def _row_blocks(features: Features) -> Iterator[Features]:

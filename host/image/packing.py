@@ -14,7 +14,7 @@ from p4sgd.host.data.dataset import Dataset, TrainingRows
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
-from p4sgd.host.data.statistics import COMPILED_VALUES, Extremes, HeatArray
+from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics
 from p4sgd.host.errors import UserError, on_command_line, option
 from p4sgd.host.image.contents import Values, entry_places, own_words, pack_lines
 from p4sgd.host.image.file import store_images
@@ -116,7 +116,7 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
 
 def count_values(data: TrainingRows) -> HeatArray:
     """How many values of each column are not 0, in all ranks: int (features,)."""
-    extremes = Extremes(data.feature_count, data.samples)
+    extremes = Statistics(data.feature_count, data.samples)
     for _ in map(extremes.add, data.feature_blocks()):
         pass
     return extremes.heat(data.communicator)

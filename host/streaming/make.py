@@ -24,7 +24,7 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import Features, stored_values
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.scaling import CENTRED, centring_error
-from p4sgd.host.data.statistics import Extremes, HeatArray, is_sparse
+from p4sgd.host.data.statistics import HeatArray, Statistics, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image import Shard
@@ -224,14 +224,14 @@ class _Preparation:
             config = WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
         return config, deal_units(found.space.count, self.options, [config] * self.options.workers)
 
-    def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Extremes | None:
+    def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Statistics | None:
         """Read all samples again, and append each to its bucket; held-out samples begin with one of their own. Returns
         the ranges of the training samples, unless they are still columns of a table."""
         edge = -(-rest.size // buckets.rows) * buckets.rows
         destinations = np.empty(found.count, np.intp)
         destinations[rest] = np.arange(rest.size)
         destinations[held_out] = edge + np.arange(held_out.size)
-        extremes = None if found.table is not None else Extremes(found.space.count, rest.size)
+        extremes = None if found.table is not None else Statistics(found.space.count, rest.size)
         first = 0
         with self.source.explained():
             for features, *_ in self.source.blocks():
@@ -247,7 +247,7 @@ class _Preparation:
             raise _changed(self.source)
         return extremes
 
-    def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Extremes]:
+    def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Statistics]:
         """Have the buckets give features in place of the columns of a table, by one more reading of the training
         samples; findings about these by one of all samples, and their ranges."""
         table, columns, name = found.table, found.space.count, self.source.name
@@ -256,7 +256,7 @@ class _Preparation:
         _each(fit.add, SortedRows(buckets, name, train, columns))
         encoding = fit.finish()
         buckets.encode = lambda rows: encoding.apply(rows, table)
-        extremes = Extremes(encoding.count, train)
+        extremes = Statistics(encoding.count, train)
         rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))
         _each(extremes.add, rows)
         rows = SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows))

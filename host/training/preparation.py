@@ -19,7 +19,7 @@ from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.labels import TargetCoding, fit_coding
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
-from p4sgd.host.data.statistics import Extremes, FloatArray, find_extremes, quantile_rows
+from p4sgd.host.data.statistics import FloatArray, Statistics, find_extremes, quantile_rows
 from p4sgd.host.data.table import TextColumn
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -157,7 +157,7 @@ def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
 
 
 def fit_scaling(
-    rows: TrainingRows, extremes: Extremes, options: TrainingOptions
+    rows: TrainingRows, extremes: Statistics, options: TrainingOptions
 ) -> "tuple[Scaling | Whitening, StageTimes | None]":
     """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
     `UserError` if the data are sparse and would have to be centred."""

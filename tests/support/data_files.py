@@ -51,31 +51,36 @@ def make_samples(seed, samples=60, features=7, *, texts=False):
     return x, np.where(labels > 0, "spam", "ham") if texts else labels
 
 
-def write_data(folder, name, features, labels):
-    """Write a data file of one of `FORMATS`."""
+def write_data(folder, name, features, labels, weights=None):
+    """Write a data file of one of `FORMATS`, or .vw; weights of samples are the column before the label of a table."""
     path = folder / name
     plain = name.split(".")[1]
+    beside = {} if weights is None else {"weights": weights}
+    columns = [*features.T, *beside.values(), labels]
     if plain == "libsvm":
         dump_svmlight_file(features, labels, str(path), zero_based=False)
+    elif plain == "vw":
+        rows = [" ".join(f"{place}:{value}" for place, value in enumerate(row)) for row in features]
+        lines = zip(labels, weights, rows, strict=True)
+        path.write_text("".join(f"{label} {weight} | {row}\n" for label, weight, row in lines))
     elif plain in ("csv", "tsv"):
         delimiter = "," if plain == "csv" else "\t"
-        lines = [[*map(repr, row), text] for row, text in zip(features.tolist(), map(str, labels), strict=True)]
-        path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
+        texts = zip(*(map(str, column.tolist()) for column in columns), strict=True)
+        path.write_text("".join(delimiter.join(line) + "\n" for line in texts))
     elif plain == "npy":
-        matrix = np.column_stack([features, labels]).astype(np.float32)
+        matrix = np.column_stack(columns).astype(np.float32)
         np.save(path, np.asfortranarray(matrix) if name == "columns.npy" else matrix)
     elif name == "sparse.npz":
         matrix = scipy.sparse.csr_array(features)
         parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
-        np.savez(path, format=np.array(b"csr"), **parts, y=labels)
+        np.savez(path, format=np.array(b"csr"), **parts, y=labels, **beside)
+    elif name == "packed.npz":
+        np.savez_compressed(path, X=features, y=labels, sample_weight=np.arange(len(labels)) % 5 / 2)
     elif plain == "npz":
-        if name == "packed.npz":
-            np.savez_compressed(path, X=features, y=labels, weights=np.arange(len(labels)) % 5 / 2)
-        else:
-            np.savez(path, X=features, y=labels)
+        np.savez(path, X=features, y=labels, **beside)
     else:
-        columns = {f"c{place}": column for place, column in enumerate(features.T)}
-        pq.write_table(pa.table({**columns, "label": labels}), path)
+        names = [*(f"c{place}" for place in range(features.shape[1])), *beside, "label"]
+        pq.write_table(pa.table(dict(zip(names, columns, strict=True))), path)
     if path.suffix in _COMPRESSED:
         path.write_bytes(_COMPRESSED[path.suffix](path.read_bytes()))
     return path

@@ -3,12 +3,8 @@
 import re
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
-from support.data_files import make_samples, read_in_blocks, use_small_blocks
+from support.data_files import make_samples, read_in_blocks, use_small_blocks, write_data
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
@@ -16,9 +12,9 @@ from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.errors import UserError
 
 READING = {
-    "w.csv": {"weight_column": "weight"},
-    "w.npy": {"weight_column": "2"},
-    "w.parquet": {"weight_column": "weight"},
+    "w.csv": {"weight_column": "8"},
+    "w.npy": {"weight_column": "-2"},
+    "w.parquet": {"weight_column": "weights"},
     "w.npz": {},
     "sparse.npz": {},
     "w.vw": {"hash_bits": 3},
@@ -26,31 +22,9 @@ READING = {
 """Names of data files with weights, and how they are read."""
 
 
-def write(folder, name, weights):
-    """Write a data file, with the weights in the second column of a table."""
-    path, (features, labels) = folder / name, make_samples(3)
-    columns = {"a": features[:, 0], "weight": weights}
-    columns |= {f"c{i}": column for i, column in enumerate(features.T) if i} | {"label": labels}
-    if name.endswith(("csv", "parquet")):
-        (pyarrow.csv.write_csv if name.endswith("csv") else pq.write_table)(pa.table(columns), path)
-    elif name.endswith("npy"):
-        np.save(path, np.column_stack(list(columns.values())))
-    elif name == "sparse.npz":
-        matrix = scipy.sparse.csr_array(features)
-        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
-        np.savez(path, format=np.array(b"csr"), **parts, y=labels, sample_weight=weights)
-    elif name.endswith("npz"):
-        np.savez(path, X=features, y=labels, weights=weights)
-    else:
-        rows = [" ".join(f"{i}:{value}" for i, value in enumerate(row)) for row in features]
-        lines = zip(labels, weights, rows, strict=True)
-        path.write_text("".join(f"{label} {weight} | {row}\n" for label, weight, row in lines))
-    return path
-
-
 @pytest.fixture
 def weights():
-    return np.random.default_rng(3).choice([0, 0.5, 1, 2.25, 1e-3], 60)
+    return np.random.default_rng(3).choice([0, 0.5, 1, 2.25, 2**-10], 60)
 
 
 @pytest.mark.parametrize("name", READING)
@@ -58,7 +32,7 @@ def weights():
 def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, compiled):
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
-    path, reading = write(tmp_path, name, weights), READING[name]
+    path, reading = write_data(tmp_path, name, *make_samples(3), weights), READING[name]
     whole = read_dataset(path, **reading)
     assert whole.feature_count == (8 if name.endswith("vw") else 7)
     assert whole.labels.tolist() == make_samples(3)[1].tolist()
@@ -90,8 +64,8 @@ def test_lines_without_importance_weigh_1(tmp_path):
 def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, weights, name, value):
     use_small_blocks(monkeypatch)
     weights[41] = value
-    path = write(tmp_path, name, weights)
-    places = {"csv": "line 43, column 2 .weight.: ", "parquet": "row 42, column 2 .weight.: ", "vw": "line 42: "}
+    path = write_data(tmp_path, name, *make_samples(3), weights)
+    places = {"csv": "line 42, column 8: ", "parquet": "row 42, column 8 .weights.: ", "vw": "line 42: "}
     where = next((f", {text}" for end, text in places.items() if name.endswith(end)), ": the weight of sample 42 is ")
     for read in (read_dataset, read_in_blocks):
         with pytest.raises(UserError, match=re.escape(str(path)) + where):
