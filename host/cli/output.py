@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -110,10 +110,8 @@ class Output:
         if self.quiet if remark else self.as_json:
             return
         console, cells = self.remarks if remark else self.results, [list(map(_text, row)) for row in rows]
-        if wraps:
-            console.print(_table(columns, cells, texts, wraps=True), width=min(console.width, 120))
-        else:
-            console.print(fitting_table(console, columns, cells, texts, spare), soft_wrap=True)
+        table = make_table(console, columns, cells, texts, spare, wraps=wraps)
+        console.print(table, width=min(console.width, 120) if wraps else None, soft_wrap=True)
 
     def records(self, records: Sequence[Mapping[str, object]], names: Sequence[str] = (), **how: Any) -> None:
         """Print a `table` of the objects in a document, if there are any, with some ``names`` of members, or all."""
@@ -224,40 +222,37 @@ def _text(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
-def _table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: int, *, wraps: bool = False, narrow: bool = False
+def make_table(
+    console: "Console",
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    texts: int = 1,
+    spare: Sequence[str] = (),
+    *,
+    wraps: bool = False,
 ) -> "Table":
-    """A table in the style of all commands; if it is ``narrow``, every word of a header has a line of its own."""
+    """A table that fits a console, if possible; parameters are those of `Output.table`.
+
+    In a narrow one every word of a header has a line of its own; then ``spare`` columns are left out one by one.
+    """
     from rich import box
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if narrow else 1), show_edge=not narrow)
-    for index, column in enumerate(columns):
-        table.add_column(
-            Text(column.replace("validation", "valid.").replace(" ", "\n") if narrow else column),
-            vertical="bottom" if narrow else "top",
-            justify="left" if index < texts else "right",
-            no_wrap=not (wraps and index == len(columns) - 1),
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def fitting_table(
-    console: "Console", columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, spare: Sequence[str] = ()
-) -> "Table":
-    """A table that fits a console, if possible: a narrow one, then without ``spare`` columns, one after the other."""
-    from rich.measure import Measurement
-
-    table, unlimited = _table(columns, rows, texts), console.options.update(max_width=100_000)
-    for left_out in range(len(spare) + 1):
-        if Measurement.get(console, unlimited, table).maximum <= console.width:
-            break
+    unlimited = console.options.update(max_width=100_000)
+    for narrow, left_out in ((False, 0), *((True, number) for number in range(len(spare) + 1))):
         kept = [place for place, title in enumerate(columns) if title not in spare[:left_out]]
-        cells = [[row[place] for place in kept] for row in rows]
-        table = _table([columns[place] for place in kept], cells, texts, narrow=True)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0 if narrow else 1), show_edge=not narrow)
+        for place in kept:
+            title = columns[place].replace("validation", "valid.").replace(" ", "\n") if narrow else columns[place]
+            justify: Literal["left", "right"] = "left" if place < texts else "right"
+            no_wrap = not (wraps and place == kept[-1])
+            table.add_column(Text(title), vertical="bottom" if narrow else "top", justify=justify, no_wrap=no_wrap)
+        for row in rows:
+            table.add_row(*(Text(row[place]) for place in kept))
+        if wraps or Measurement.get(console, unlimited, table).maximum <= console.width:
+            break
     return table
 
 

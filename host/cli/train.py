@@ -11,7 +11,7 @@ import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.app import INTERRUPTED, describe, report
-from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, fitting_table, shorten
+from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, make_table, shorten
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.training.events import Events, Stage
 
@@ -318,7 +318,7 @@ class _Display(Events):
         """A table of the ``last`` epochs, or all, with the columns that have a number in any."""
         used = [key for key in COLUMNS if any(epoch.get(key) is not None for epoch in self._epochs)]
         rows = [[cell(key, epoch.get(key)) for key in used] for epoch in self._epochs[-last:]]
-        return fitting_table(console, [COLUMNS[key] for key in used], rows, 1, ("samples/s", "rate"))
+        return make_table(console, [COLUMNS[key] for key in used], rows, 1, ("samples/s", "rate"))
 
     def _show_epochs(self, title: str) -> None:
         """Show the last epochs and a progress bar, on a terminal."""
