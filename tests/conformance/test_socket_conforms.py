@@ -1,51 +1,28 @@
 """The software aggregator does as the vectors say, over pairs of virtual Ethernet interfaces."""
 
 import contextlib
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.bench import default_seed, times
 from support.namespace import Namespace
+from support.switch import serving
 
 from conformance.controlled_subject import ControlledSubject, abilities_of, cables
 from conformance.generate import KEYED, hand_written
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, run
 from conformance.vectors import Geometry, read
-from p4sgd.host.aggregators.software import SoftwareAggregator
-from p4sgd.host.errors import UserError
-from p4sgd.host.rpc.address import ControlAddress
-
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 
 @contextlib.contextmanager
 def switch_of(geometry, folder):
     """A namespace in which `p4sgd switch serve` has its ends of cables, and the subject behind the others."""
-    control = folder / "control"
     with contextlib.ExitStack() as stack:
         space = stack.enter_context(contextlib.closing(Namespace()))
         far, near = cables(space, geometry.ports)
-        command = [PROGRAM, "switch", "serve", "--control", f"unix:{control}", "--quiet"]
-        command += ["--slots", geometry.slots, "--jobs", geometry.places]
-        for interface in near:
-            command += ["--interface", interface]
-        log = stack.enter_context((folder / "log").open("w+"))
-        process = space.start(*command, stdout=log, stderr=subprocess.STDOUT)
-        stack.callback(process.wait)
-        stack.callback(process.terminate)
-        end = time.monotonic() + 60
-        controller = None
-        while controller is None:
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < end, "it does not listen"
-            time.sleep(0.02)
-            with contextlib.suppress(UserError):  # the socket is there before it listens
-                controller = SoftwareAggregator(ControlAddress.parse(f"unix:{control}"))
+        options = ("--slots", geometry.slots, "--jobs", geometry.places, "--quiet")
+        _, controller = stack.enter_context(serving(space, folder, near, *options))
         subject = space.call(ControlledSubject, controller, far, abilities_of(geometry), settle_s=0.0005)
         stack.callback(subject.close)
         yield space, subject
