@@ -155,13 +155,7 @@ def to_text(cases: Iterable[Case]) -> str:
 
 
 def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
-    """Cases of JSON Lines, one after the other.
-
-    Raises
-    ------
-    VectorError
-        If a line is none of a vector.
-    """
+    """Cases of JSON Lines, one after the other; raises VectorError if a line is none of a vector."""
     case: Case | None = None
     for number, line in enumerate(text, 1):
         try:

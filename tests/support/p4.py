@@ -17,18 +17,7 @@ _TOKEN = re.compile(
     r'|("[^"]*"|&&&|\+\+|<<|&&|\|\||[!=<>]=|[^\s\w]))',
     re.DOTALL,
 )
-_BINARY = [
-    {"||"},
-    {"&&"},
-    {"==", "!="},
-    {"<", ">", "<=", ">="},
-    {"|"},
-    {"^"},
-    {"&"},
-    {"<<"},
-    {"++", "+", "-"},
-    {"*"},
-]
+_BINARY = [each.split() for each in ("||", "&&", "== !=", "< > <= >=", "|", "^", "&", "<<", "++ + -", "*")]
 _OPERATORS = {"|": operator.or_, "^": operator.xor, "&": operator.and_, "<<": operator.lshift, "+": operator.add}
 _OPERATORS |= {"-": operator.sub, "*": operator.mul}
 _COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le}
@@ -347,16 +336,8 @@ class _LeaveError(Exception):
 class Program:
     """A program with its tables and registers.
 
-    Attributes
-    ----------
-    tables : dict of Table
-        By name.
-    counts : Counter of int
-        What the counter ``outcomes`` has counted, by index.
-    sizes : dict of int
-        Of registers and counters, by name.
-    touched : list of tuple of str
-        Registers that the last frame has read or written, as often as it has; a name has that of its control before it.
+    ``counts`` is what the counter ``outcomes`` has counted, by index; ``sizes`` are those of registers and counters, by
+    name; ``touched`` are the registers that the last frame has accessed, as often as it has, with their control's name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -725,13 +706,8 @@ def _deparse(headers, frame):
 
 
 class Group(int):
-    """A multicast group.
-
-    Attributes
-    ----------
-    rid, exclusion : int
-        On Tofino: the packet's replication number, and its number in the table of ports that it does not leave through.
-    """
+    """A multicast group; on Tofino with the packet's replication number ``rid``, and its number in the table of ports
+    that it does not leave through."""
 
     rid = exclusion = 0
 
