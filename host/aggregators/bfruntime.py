@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from p4sgd.host.aggregators.cluster_file import AggregatorAddress
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.tables import Entry, TableController
 from p4sgd.host.errors import P4sgdError, UserError
@@ -27,13 +26,6 @@ does not use, as of ``retire``."""
 _PIPE = 0  # pipe whose registers hold the slots: that of device ports 0 to 31, the only ports of jobs
 _AT_ONCE = 256  # entries read by one request
 _NOT_FOUND = 5  # NOT_FOUND of google.rpc.Code
-
-
-def open_bfruntime(aggregator: AggregatorAddress) -> "BfRuntimeController":
-    """Open the controller of a cluster file's switch, without TLS, which the SDE's client does not support."""
-    if aggregator.tls is not None:
-        raise UserError("aggregator.tls: the SDE's client has no TLS: use a tunnel to the switch instead")
-    return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
 
 
 class BfRuntimeController(TableController):

@@ -32,9 +32,9 @@ _PORTS = {"bmv2": 511, "tofino": 288}
 """Number of ports of the kinds that are switches for all traffic. v1model drops frames to port 511. A Tofino keeps
 flooded frames from going back where they came from only on 4 pipes of 72 device ports."""
 
-_KEYS_OF_SWITCHES = {"device_id", "tls", "program", "ports"}
-_KEYS = {"socket": {"udp"}, "fpga": {"xclbin"}, "bmv2": _KEYS_OF_SWITCHES, "tofino": _KEYS_OF_SWITCHES}
-"""Keys of the aggregator that not all kinds have."""
+_OF_SWITCHES = {"device_id", "program", "ports"}
+_KEYS = {"socket": {"udp"}, "fpga": {"xclbin"}, "bmv2": _OF_SWITCHES | {"tls"}, "tofino": _OF_SWITCHES}
+"""Keys of the aggregator that not all kinds have. The SDE's client has no TLS: a Tofino takes a tunnel."""
 
 _MOST = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
 

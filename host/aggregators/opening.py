@@ -25,9 +25,9 @@ def open_controller(cluster: Cluster) -> Controller:
 
         return P4RuntimeController(aggregator.control, device_id=aggregator.device_id, tls=aggregator.tls)
     if aggregator.kind == "tofino":
-        from p4sgd.host.aggregators.bfruntime import open_bfruntime
+        from p4sgd.host.aggregators.bfruntime import BfRuntimeController
 
-        return open_bfruntime(aggregator)
+        return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
     from p4sgd.host.aggregators.fpga import BoardAggregator
 
     assert aggregator.board is not None

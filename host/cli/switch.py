@@ -132,9 +132,9 @@ def deploy(cluster: Path | None, output: Output) -> None:
 
 def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
     if aggregator.kind == "tofino":
-        from p4sgd.host.aggregators.bfruntime import open_bfruntime
+        from p4sgd.host.aggregators.bfruntime import BfRuntimeController
 
-        return open_bfruntime(aggregator)
+        return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
     if aggregator.kind != "bmv2":
         raise UserError(f"{file}: aggregator.kind: an aggregator of kind {aggregator.kind} has no program to load")
     if aggregator.program is None:

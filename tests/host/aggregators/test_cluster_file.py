@@ -169,6 +169,10 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + 'udp = "10.0.0.1"\nmac = "02:50:34:53:47:ff"\n' + WORKER, "aggregator: `mac` is for Ethernet"),
         (BMV2 + "device_id = -1\n" + WORKER, "aggregator.device_id: .*>= 0"),
         (BMV2 + "tls = {}\n" + WORKER, "aggregator.tls: .*`ca`"),
+        (
+            BMV2.replace("bmv2", "tofino") + 'tls = { ca = "a" }\n' + WORKER,
+            "aggregator: `tls` is not for the kind tofino",
+        ),
         (BMV2 + 'tls = { ca = "a", key = "b" }\n' + WORKER, "aggregator.tls: `certificate` and `key`"),
         (BMV2 + 'tls = { ca = "a", cert = "b" }\n' + WORKER, "aggregator.tls: .*`cert`"),
         (BMV2 + "ports = [1]\n" + WORKER, r"aggregator.ports\[0\]: Expected"),

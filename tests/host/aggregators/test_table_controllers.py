@@ -10,8 +10,8 @@ import pytest
 from support.table_switches import GROUP_MAC, MAC, SLOTS, Bmv2, Tofino, job_of, made, packet, send
 
 from p4sgd.host.aggregators import tables
-from p4sgd.host.aggregators.bfruntime import BfRuntimeController, open_bfruntime
-from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, Tls
+from p4sgd.host.aggregators.bfruntime import BfRuntimeController
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.tables import _newest, read_program
@@ -263,9 +263,6 @@ def test_folders_that_are_no_program(tmp_path, wrong):
 
 def test_tofino_alone(tmp_path, monkeypatch):
     """Answers to all reach every port, also that of the last packet, and wherever other frames are flooded."""
-    address = AggregatorAddress("tofino", "localhost:50052", tls=Tls(tmp_path))
-    with pytest.raises(UserError, match="tls"):
-        open_bfruntime(address)
     with pytest.raises(UserError, match=r"bfrt_grpc.*SDE"):
         BfRuntimeController("localhost:50052")
     with made(Tofino, tmp_path) as switch, opened(switch) as controller:
