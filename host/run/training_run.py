@@ -55,18 +55,15 @@ class TrainingRun:
 
     Attributes
     ----------
-    request : TrainingRequest
+    request
         Completed from the checkpoint that it resumes or the model that it starts from.
-    fixed : dict
+    fixed
         Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
-    config : WorkerConfig or None
+    config
         Configuration of the workers; ``None`` if the device says it itself.
-    data, folder : Dataset or PreparedFolder, PreparedFolder or None
-        The training data, read, or a prepared folder, opened; and the latter only.
-    rows : Dataset or None
-        Data that were read, with the columns of a table with texts or gaps in place of features.
-    cluster : Cluster or None
-        The cluster file's content, for the device ``cluster``.
+    data, folder, rows
+        The training data, read, or a prepared folder, opened; the latter only; and data that were read, with the
+        columns of a table with texts or gaps in place of features.
     """
 
     def __init__(self, request: TrainingRequest, ranks: Communicator = SINGLE_PROCESS) -> None:

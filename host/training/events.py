@@ -30,18 +30,11 @@ def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
 class EpochRecord:
     """The record of an epoch, which counts from 1, with the learning rate that the hardware used.
 
-    Parameters
-    ----------
-    metrics
-        By data and metric: ``train_…`` on the training samples as the hardware reads them, with an intercept that is
-        fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
-        `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus these.
-    seconds
-        Time on the device, without computing metrics.
-    flags
-        Saturations that any worker reported: ``partial_clamped``, ``residual_saturated``, ``weight_saturated``.
-    counters
-        The hardware's counters of each worker; empty if the device has none.
+    ``metrics`` are by data and metric: ``train_…`` on the training samples as the hardware reads them, with an
+    intercept that is fitted to them; ``validation_…`` and ``test_…`` if there are such data, without rounding (see
+    `p4sgd.host.training.metrics.measure`); and with penalties ``objective``, the train loss plus these. ``seconds`` are
+    those on the device. ``flags`` are saturations that any worker reported: ``partial_clamped``,
+    ``residual_saturated``, ``weight_saturated``; ``counters`` the hardware's of each worker, if the device has any.
     """
 
     epoch: int

@@ -61,22 +61,11 @@ is_model_file = _KIND.is_of
 class Model:
     """A trained model.
 
-    Parameters
-    ----------
-    coefficients
-        float64 (features,), of the raw features, which ``space`` describes.
-    weights
-        int32 (features,) or (features + 1,) with the bias last: the workers' final weights, `WEIGHT` integers.
-    slope, offset
-        float64 (features,), and float64 as ``weights``.
-    features
-        Format of the features in training: planes and sign.
-    mixing
-        float64 (features, 65): `p4sgd.host.precondition.Whitening.mixing`, the last column in units of feature values.
-    training
-        Facts about the training run, as plain data: options, epochs, metrics, versions.
-    scaling
-        What training on other samples goes on from; ``None`` in files of p4sgd 0.1.
+    ``coefficients`` of the raw features, which ``space`` describes, and ``slope`` are float64 (features,); ``weights``,
+    the workers' `WEIGHT` integers, are int32 (features,) or (features + 1,) with the bias last, as ``offset``, float64;
+    ``mixing`` is `p4sgd.host.precondition.Whitening.mixing`, float64 (features, 65), the last column in units of
+    feature values. ``features`` is their format in training, ``training`` has facts about that as plain data, and
+    ``scaling`` is what training on other samples goes on from; ``None`` in files of p4sgd 0.1.
     """
 
     coefficients: FloatArray

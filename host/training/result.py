@@ -33,9 +33,7 @@ class TrainingResult:
         ``objective``, or ``train_loss`` if there are no penalties.
     more_epochs
         Epochs that were missing to convergence (`Convergence.more_epochs`) if all were run, and the classes are not
-        separable; else ``None``.
-    next_start
-        What training on other samples may start from.
+        separable.
     activations, weights
         By data, activations of the model and labels as `LabelCoding.labels_of` gives them, float64 (samples,) each;
         and weights of the samples: ``train``, of the same samples as in ``metrics``, ``validation`` and ``test``.

@@ -22,20 +22,11 @@ if TYPE_CHECKING:
 class Start:
     """What a run on other samples starts from. What is ``None`` is chosen by the samples, as without a start.
 
-    Parameters
-    ----------
-    weights
-        int32 `WEIGHT` integers of all features, the bias last; ``None`` is zeros.
-    history
-        Epochs before, with which schedules go on. They count among the epochs of the options.
-    options
-        Those of the run that ``scaling`` and ``weights`` are from.
-    refit
-        Whether the intercept is fitted to the samples, as without a start, and is not the bias as it was trained.
-    rows
-        For a model of several rows what each starts from, with weights, rate and history of its own.
-    guess
-        If there is no coding: whether numbers that seem to be measurements are refused as classes.
+    ``weights`` are int32 `WEIGHT` integers of all features, the bias last, and ``options`` those of the run that these
+    and ``scaling`` are from. Schedules go on with ``history``, which counts among the epochs of the options. ``refit``
+    tells whether the intercept is fitted to the samples, as without a start, and is not the bias as it was trained. For
+    a model of several rows, each of ``rows`` has weights, rate and history of its own. If there is no coding, ``guess``
+    tells whether numbers that seem to be measurements are refused as classes.
     """
 
     coding: LabelCoding | TargetCoding | None = None

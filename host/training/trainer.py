@@ -49,13 +49,12 @@ def train(
 
     Parameters
     ----------
-    data
-        Training samples, which are shuffled, and split if the options ask for it; or prepared data.
+    data, test
+        Training samples, which are shuffled, and split if the options ask for it, or prepared data; and samples to
+        measure the model on after every epoch.
     device
         Open device with ``options.workers`` workers, or fewer if some are late, which is possible in one process only;
         it stays open. Where several ranks train together, each has a device with one of the workers, and all call this.
-    test
-        Samples to measure the model on after every epoch.
     directory
         Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint, resume
@@ -67,18 +66,10 @@ def train(
     start
         What a new run on data in memory starts from. No checkpoint is kept of it, because that would lack the start.
 
-    Returns
-    -------
-    The result with the best model, a `ResultSet` of several rows. After the first epoch, Ctrl-C ends training early
-    with the best model so far; before that, or as long as there is a row to begin, it raises `KeyboardInterrupt`.
-
-    Raises
-    ------
-    UserError
-        If data, options and start do not fit together, if the device is too small, or if the checkpoint is of another
-        run or cannot be written.
-    P4sgdError
-        If the device fails.
+    Returns the result with the best model, a `ResultSet` of several rows. After the first epoch, Ctrl-C ends training
+    early with the best model so far; before that, or as long as there is a row to begin, it raises `KeyboardInterrupt`.
+    Raises `UserError` if data, options and start do not fit together, if the device is too small, or if the checkpoint
+    is of another run or cannot be written; `P4sgdError` if the device fails.
     """
     if start is not None and (resume or checkpoint):
         raise ValueError("a run with a start has no checkpoint")
