@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Array, Assert, Assume, Cat, Const, Cover, Module, Mux, Signal, Value
-from support.packets import packet_on
-from support.proof import Proof, check, finds, free, holds, mutant, needs_solver, prove, reach
+from support.proof import Proof, check, finds, free, holds, mutant, needs_solver, packet_on, prove, reach
 from support.word import OneWord
 
 from p4sgd.hw.aggregator import aggregator

@@ -4,16 +4,18 @@ import re
 
 import pytest
 from amaranth.back import verilog
-from amaranth.hdl import Module
-from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
-from support.components import example
 from support.yosys import run_yosys
 
+from p4sgd.hw.datapath.backward import Gradient
+from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LineFIFO
+from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.kernel.frames import FrameBuffer
+from p4sgd.hw.net.timers import ResendTimer
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.verilog import modules, share_modules, to_verilog
+
+SMALL = WorkerConfig.small()
 
 TOP = r"""
 (* generator = "Amaranth" *)
@@ -73,17 +75,17 @@ def test_ultra_ram_begins_with_zeros():
 
 def test_gates_are_resets():
     """Vivado is told so for every register behind one, of both passes: they would take a LUT a bit."""
-    for name in ("datapath.forward.DotProduct", "datapath.backward.Gradient"):
-        text = to_verilog(example(name), "top")
+    for component in (DotProduct(SMALL), Gradient(SMALL, spacing=Model.UPDATE_SPACING)):
+        text = to_verilog(component, "top")
         gated = re.findall(r"^  (.*)\n  reg \[\d+:0\] gated_\d+_\d+ ", text, re.MULTILINE)
-        assert len(gated) == BANKS * WorkerConfig.small().lanes
+        assert len(gated) == BANKS * SMALL.lanes
         assert set(gated) == {'(* extract_reset = "yes" *)'}
 
 
 @pytest.mark.slow
 def test_proven_equivalent(tmp_path):
     """yosys proves every register and output of the shared design equal to the one that Amaranth wrote."""
-    gold = verilog.convert(example("datapath.forward.DotProduct"), name="gold", emit_src=False)
+    gold = verilog.convert(DotProduct(SMALL), name="gold", emit_src=False)
     (tmp_path / "gold.v").write_text(gold)
     shared = share_modules(gold.replace("gold", "gate"))
     assert shared.count("endmodule") < gold.count("endmodule")
@@ -103,29 +105,10 @@ _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'h0+;\n)+  end\n"
 """Initial words of a memory, all of them 0."""
 
 
-@pytest.mark.parametrize("name", ["net.timers.ResendTimer", "kernel.frames.FrameBuffer"])
-def test_only_initial_zeros_of_memories_are_left_out(name):
-    component = example(name)
+@pytest.mark.parametrize("make", [lambda: ResendTimer(SMALL), lambda: FrameBuffer(64, waits=True)])
+def test_only_initial_zeros_of_memories_are_left_out(make):
+    component = make()
     amaranths = share_modules(verilog.convert(component, name="top", emit_src=False, strip_internal_attrs=True))
     expected = _ZEROS.sub("", amaranths)
     assert expected != amaranths
     assert to_verilog(component, "top") == expected
-
-
-class Table(wiring.Component):
-    """A memory of 4 bytes."""
-
-    index: In(2)
-    byte: Out(8)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.memory = memory = Memory(shape=8, depth=4, init=[0, 18, 0, 3])
-        read = memory.read_port()
-        m.d.comb += [read.addr.eq(self.index), self.byte.eq(read.data)]
-        return m
-
-
-def test_other_initial_words_stay():
-    words = re.findall(r"memory\[(\d)\] = 8'h(\w+);", to_verilog(Table(), "top"))
-    assert words == [("0", "00"), ("1", "12"), ("2", "00"), ("3", "03")]

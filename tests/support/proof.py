@@ -21,6 +21,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Assert, ClockDomain, Elaboratable, Fragment, Module, ShapeLike, Signal, Value, ValueLike
 from amaranth.lib import wiring
 
+from p4sgd.hw.net.packet import parse
+from p4sgd.hw.spec.packet import ETHERTYPE, VERSION
 from support.yosys import run_yosys
 
 _SOLVER = Path(__file__).with_name("solver.py")
@@ -106,6 +108,17 @@ def holds(m: Module, stream: Any, *, rule: Callable[[ValueLike], Any] = Assert, 
     m.d.sync += [waits.eq(stream.valid & ~stream.ready & ~withdrawn), offered.eq(stream.payload)]
     with m.If(waits):
         m.d.comb += [rule(stream.valid), rule(Value.cast(stream.payload) == offered)]
+
+
+def packet_on(m: Module, valid: Value, beat: Any) -> tuple[Value, Any]:
+    """Whether a frame passes that is one well-formed packet, and its fields. Sources may pause, sinks may not."""
+    inside = Signal()
+    with m.If(valid):
+        m.d.sync += inside.eq(~beat.last)
+    packet: Any = parse(beat.data)
+    whole = beat.last & Value.cast(beat.keep).all() & ~inside
+    right = (packet.ethertype == ETHERTYPE) & (packet.version == VERSION) & (packet.reserved == 0)
+    return valid & whole & right, packet
 
 
 def check(proof: Proof, folder: Path, *, cycles: int) -> None:

@@ -1,6 +1,5 @@
 """The RTL aggregator against the Python one, answer for answer and counter for counter, over long random sequences."""
 
-import copy
 import dataclasses
 import random
 from itertools import pairwise
@@ -10,9 +9,8 @@ import pytest
 from cocotb.triggers import ClockCycles
 from support import aggregator_model as model
 from support.aggregator import MAC, Host, packet_of
-from support.bench import parameters, run_bench, start, times
+from support.bench import parameters, run_bench, start
 from support.frames import KEEP, beat, frame_in
-from support.mutation import give, mutated, read_frame
 from support.signals import Cycles, drive
 from support.streams import StreamSink, StreamSource
 
@@ -239,75 +237,6 @@ async def a_blocked_way_out_loses_answers_and_nothing_else(dut):
     await assert_slots(host, {(0, slot): twin.model.slots[0][slot] for slot in twin.hot})
 
 
-@cocotb.test()
-async def mutated_frames_change_nothing(dut):
-    """But counters, each as in the model; the sums are what they were."""
-    host, twin, rx, tx = await begin(dut)
-    known, config, count = twin.model, twin.config, parameters()["packets"]
-    places = range(config.jobs)
-
-    async def take(kind, slot, *shards):
-        for place in places:
-            for shard in shards:
-                packet = packet_of(twin.jobs[place], kind, shard, slot, 1, [shard] * 8)
-                rx.send([twin.take(beat(packet.to_bytes(), twin.jobs[place].members[shard].port))])
-        await rx.drained()
-        await ClockCycles(dut.clk, 20)
-
-    # Slot 0 is fresh, 1 has one partial, 2 two, 3 is complete, 4 is acknowledged by one, 5 by all of three workers.
-    for slot in range(1, 6):
-        await take(PARTIAL, slot, *range(min(slot, 3)))
-    await take(ACK, 4, 0)
-    await take(ACK, 5, 0, 1, 2)
-    answered = len(tx.items)
-
-    frames = [
-        int.from_bytes(packet_of(job, kind, shard, slot, number, [shard] * 8).to_bytes(), "little")
-        for kind in PacketType
-        if kind is not PacketType.PROBE  # probes are answered
-        for job in twin.jobs
-        for slot in range(6)
-        for number in (0, 1, 1, 1, 2, 0x8001)
-        for shard in range(3)
-    ]
-    slots = copy.deepcopy(known.slots)
-    good = copy.deepcopy((known.accepted, known.job_accepted, known.counts))
-    sent = skipped = 0
-    while sent < count:
-        beats, port = mutated(frames, random), random.randrange(config.ports)
-        if len(beats) > 1:
-            known.drops[DropReason.LONG] += 1
-        else:
-            known.receive_frame(read_frame(beats), port)
-            if known.accepted != good[0]:  # it was a good one, or as good as one
-                known.slots = copy.deepcopy(slots)
-                known.accepted, known.job_accepted, known.counts = copy.deepcopy(good)
-                skipped += 1
-                continue
-        await give(dut, beats, port)
-        sent += 1
-    await ClockCycles(dut.clk, 20)
-    assert skipped < count / 3
-    assert len(tx.items) == answered
-    await assert_slots(host, {(place, slot): slots[place][slot] for place in places for slot in range(config.slots)})
-    assert await host.counters() == known.counters() | {"OVERRUNS": 0}
-    assert all(known.drops[drop] > count / 10_000 for drop in DropReason), known.drops
-
-    await take(PARTIAL, 2, 2)
-    for frame, _ in answers_on(tx)[answered:]:
-        full = Packet.from_bytes(frame)
-        assert (full.type, full.values) == (FULL, (0 + 1 + 2,) * 8)
-    assert len(tx.items) == answered + len(places)
-
-
-@pytest.mark.slow
-@pytest.mark.rtl
-def test_many_frames():
-    sizes = {"slots": 8, "jobs": 2, "ports": 2}
-    component = Aggregator(AggregatorConfig(**sizes))
-    run_bench(component, __file__, only="mutated", **sizes, workers=3, packets=times(50_000))
-
-
 @pytest.mark.rtl
 @pytest.mark.parametrize(
     ("slots", "jobs", "ports", "workers", "packets"),
@@ -323,6 +252,5 @@ def test_aggregator(slots, jobs, ports, workers, packets):
     config = AggregatorConfig(slots=slots, jobs=jobs, ports=ports)
     # To begin a job of so many slots again and again, or to look at them all, would take too long.
     only = "answers|packet_a_cycle" if slots > 1000 else "answers|packet_a_cycle|job|way_out"
-    only += "|mutated" * (workers == 3)
     sizes = {"slots": slots, "jobs": jobs, "ports": ports, "workers": workers, "packets": packets}
     run_bench(Aggregator(config), __file__, only=only, **sizes)

@@ -9,7 +9,6 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import parameters, run_sizes, start, worker_config
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
-from support.model_memory import serve_weights
 from support.signals import Cycles, drive
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -25,6 +24,18 @@ def shows(dut, *flags: str) -> bool:
     """Whether these flags of the place that is shown are all set."""
     layout, place = place_layout(worker_config()), int(dut.place.value)
     return all(place >> layout[flag].offset & 1 for flag in flags)
+
+
+async def serve_weights(dut, chunks):
+    """Answer on ``weights`` for ever, with a latency of two cycles; ``chunks`` are the words."""
+    register = 0
+    while True:
+        await ReadOnly()
+        enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
+        await RisingEdge(dut.clk)
+        dut.weights__data.value = register  # the second register
+        if enabled:
+            register = chunks[address]
 
 
 @cocotb.test()

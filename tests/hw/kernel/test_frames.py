@@ -102,22 +102,6 @@ async def merge_keeps_frames_whole(dut, stall):
 
 
 @cocotb.test()
-async def merge_takes_turns(dut):
-    """As long as all have frames none has two before the others had one, and a beat leaves in every cycle."""
-    ports = parameters()["ports"]
-    sources, sink = streams(dut, StreamSource, "rx", *[0.0] * ports), StreamSink(dut, "frames")
-    await start(dut)
-    for source in sources:
-        source.send(beat for _ in range(100) for beat in random_frame(2))
-    await sink.receive(40)
-    first = len(sink.items)
-    await ClockCycles(dut.clk, 100)
-    assert len(sink.items) - first >= 99, "idle cycles"
-    turns = [frame[0] >> BEAT_BITS for frame in frames_of(sink.items[:100])]
-    assert all(len(set(turns[at : at + ports])) == ports for at in range(ports, len(turns) - ports))
-
-
-@cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3, 0.5])
 async def split_gives_every_port_its_own(dut, stall):
     ports = parameters()["ports"]

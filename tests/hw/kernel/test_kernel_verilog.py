@@ -30,6 +30,10 @@ def test_ports_of_the_worker(worker):
     written = {name.removesuffix("_awvalid") for name in listed if name.endswith("_awvalid")}
     assert written == {"s_axi_control", "m_axi_gmem0", "m_axi_gmem2"}
     assert [port.bits for port in worker.ports if port.name.endswith("_rdata")] == [32, 64, 64, 64, 64, 256]
+    # To modifiable and bufferable memory, without locks and priority, of one ID (UG1037).
+    assigned = re.findall(r"^  assign m_axi_gmem0_a[rw](id|lock|cache|prot|qos) = (.*);", worker.text, re.MULTILINE)
+    values = {("id", "1'h0"), ("lock", "1'h0"), ("cache", "4'h3"), ("prot", "3'h0"), ("qos", "4'h0")}
+    assert (set(assigned), len(assigned)) == (values, 2 * len(values))
 
 
 def test_an_engine_is_written_once_and_slices_are_kept(worker):

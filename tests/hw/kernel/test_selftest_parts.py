@@ -61,22 +61,6 @@ async def cage_counts_what_happens_on_the_way(dut, stall):
         assert abs(found["cycles"] - cycles) <= 1
 
 
-@cocotb.test()
-async def cage_sends_a_frame_a_cycle_and_what_was_asked_first(dut):
-    drive(dut, axis_rx__valid=0)
-    sink = StreamSink(dut, "axis_tx")
-    await start(dut)
-    assert await send(dut, 100) <= 103
-    sink.stall = 0.5
-    drive(dut, count=30)
-    await pulse(dut, "send")
-    await ClockCycles(dut.clk, 20)
-    drive(dut, count=5)
-    await pulse(dut, "send")  # ignored
-    await ClockCycles(dut.clk, 200)
-    assert len(set(sink.items[100:])) == len(sink.items) - 100 == 30
-
-
 class Port:
     """The memory behind a port, from ``base`` on: ``content`` is uint8 (beats, bytes of a beat)."""
 

@@ -11,7 +11,6 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from support.aggregator_model import Aggregator
 from support.bench import parameters, run_bench, start, times
 from support.frames import beat, frame_in
-from support.mutation import give, mutated, read_frame
 from support.signals import Cycles, cycles_until, drive, pulse
 from support.streams import StreamSink, StreamSource, pack, unpack
 
@@ -19,12 +18,58 @@ from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.reception import ECHO
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.job import Job, Member
-from p4sgd.hw.spec.packet import BROADCAST, DropReason, Packet, PacketType
+from p4sgd.hw.spec.packet import BROADCAST, FIELDS, FRAME_BYTES, DropReason, Packet, PacketType
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
 JOB = 9
 MAC, GROUP, LOCAL = 0x0250_0000_0001, 0x0150_0000_0000, 0x0250_0000_1000
 PARTIAL, FULL, ACK, CLEAR = PacketType.PARTIAL, PacketType.FULL, PacketType.ACK, PacketType.CLEAR
+
+BITS = 8 * FRAME_BYTES
+WHOLE = (1 << FRAME_BYTES) - 1
+
+
+def field_mask(field):
+    """Bits of a field on the bus, where byte i of the frame is bits 8i to 8i + 7."""
+    number = ((1 << field.bits) - 1) << (BITS - field.offset_bits - field.bits)
+    return int.from_bytes(number.to_bytes(FRAME_BYTES, "big"), "little")
+
+
+_MASKS = [field_mask(field) for field in FIELDS]
+
+
+def mutated(frames):
+    """Beats of a frame made of one of these: ``(data, keep)`` each."""
+    kind = random.random()
+    if kind < 0.1:
+        return [(random.getrandbits(BITS), WHOLE)]
+    frame = random.choice(frames)
+    if kind < 0.4:  # bits
+        for _ in range(random.choice((1, 1, 2, 8))):
+            frame ^= 1 << random.randrange(BITS)
+    elif kind < 0.9:  # fields
+        for mask in random.sample(_MASKS, random.choice((1, 1, 2))):
+            frame = frame & ~mask | random.choice((0, mask, mask & random.getrandbits(BITS), mask & (frame + mask)))
+    elif kind < 0.95:  # cut
+        return [(frame, WHOLE >> random.randrange(1, FRAME_BYTES))]
+    else:  # more
+        return [(frame, WHOLE)] * random.randint(2, 3)
+    return [(frame, WHOLE)]
+
+
+def read_frame(beats):
+    """The bytes of a frame of one beat."""
+    ((data, keep),) = beats
+    frame = data.to_bytes(FRAME_BYTES, "little")
+    return frame if keep == WHOLE else frame[: keep.bit_length()]
+
+
+async def give(dut, beats):
+    """The beats of a frame in ``rx``, which is always ready."""
+    for left, (data, keep) in zip(reversed(range(len(beats))), beats, strict=True):
+        drive(dut, rx__payload=beat(data, keep=keep, last=left == 0), rx__valid=1)
+        await RisingEdge(dut.clk)
+    drive(dut, rx__valid=0)
 
 
 async def begin(dut, resend=1_000_000, doublings=0, limit=0):
@@ -183,7 +228,7 @@ async def mutated_frames_change_nothing(dut):
     sent = heard = skipped = 0
     before = twin.drops.copy()
     while sent < count:
-        beats = mutated(frames, random)
+        beats = mutated(frames)
         if len(beats) > 1:
             twin.drops[DropReason.LONG] += 1
         else:
@@ -208,23 +253,6 @@ async def mutated_frames_change_nothing(dut):
     for kind, rest in ((CLEAR, (2, 3)), (FULL, (5, 4)), (CLEAR, (4, 5))):
         await take(kind, *rest)
     assert [unpack(item, 32, 8) for item in sums.items[4:]] == [[4] * 8, [5] * 8]
-    assert not dut.busy.value
-
-
-@cocotb.test()
-async def acts_on_repeated_packets_once(dut):
-    """Also where one comes in the cycle after the other."""
-    tx, rx, partials = await begin_joined(dut)
-    sums, received, dropped = StreamSink(dut, "sums"), Cycles(dut, "received"), Cycles(dut, "dropped")
-    partials.send([0, 0])
-    await tx.receive(2)
-    for kind in (FULL, CLEAR):
-        rx.send(beats_to_it(kind, (0, 0, 0, 1, 1, 0)))
-        await rx.drained()
-        await ClockCycles(dut.clk, 20)
-    assert [unpack(item, 32, 8) for item in sums.items] == [[slot] * 8 for slot in range(2)]
-    assert (len(received), len(dropped)) == (12, 8)
-    assert kinds_on(tx, 2) == [(ACK, slot, 1) for slot in range(2)]
     assert not dut.busy.value
 
 
@@ -371,54 +399,6 @@ async def gives_up_a_partial_that_never_leaves(dut, anew):
 
 
 @cocotb.test()
-async def leaves(dut):
-    """All is forgotten, what comes for it is dropped and no partial is taken, until a join."""
-    tx, rx, partials = await begin_joined(dut, 50)
-    received, dropped = Cycles(dut, "received"), Cycles(dut, "dropped")
-    partials.send([0] * 2)
-    await tx.receive(2)
-    rx.send(beats_to_it(FULL, [0]))
-    await tx.receive(3)
-    for leave in (1, 0):
-        # One comes in the cycle before, and as many as the reset of a run takes while it leaves.
-        rx.send(beats_to_it(FULL, range(2)) + beats_to_it(CLEAR, [0]))
-        await ClockCycles(dut.clk, 2)
-        drive(dut, leave=leave)
-        await rx.drained()
-        await ClockCycles(dut.clk, 3)
-        assert (dut.joined.value, dut.busy.value) == (0, 0)
-    partials.send([0])
-    count = len(tx.items)
-    await ClockCycles(dut.clk, 200)
-    assert (len(received), len(dropped), len(tx.items)) == (1 + 6, 6, count)
-    assert (dut.sums__valid.value, dut.busy.value, dut.given_up.value) == (0, 0, 0)
-    await join(dut, 9)
-    await tx.receive(count + 1)
-    assert kinds_on(tx, count) == [(PARTIAL, 0, 9)], "the partial that waited"
-    assert dut.joined.value
-
-
-@cocotb.test()
-async def join_forgets(dut):
-    """After a join in the middle of things the next partial is slot 0 of the round joined at."""
-    tx, rx, partials = await begin_joined(dut)
-    expected = []
-    for first_round in (1, 40_000):
-        await join(dut, first_round)
-        await ClockCycles(dut.clk, 2)
-        assert (dut.busy.value, dut.sums__valid.value) == (0, 0)
-        partials.send([0] * 3)
-        await partials.drained()
-        rx.send(beats_to_it(FULL, (0, 2), first_round))
-        await rx.drained()
-        await ClockCycles(dut.clk, 20)
-        assert (dut.busy.value, dut.sums__valid.value) == (1, 1)
-        expected += [(PARTIAL, slot, first_round) for slot in range(3)]
-        expected += [(ACK, slot, first_round) for slot in (0, 2)]
-        assert kinds_on(tx) == expected
-
-
-@cocotb.test()
 async def probes(dut):
     """A probe says who the worker is, and its echo is handed on whatever job, version or sender it is of."""
     shard, workers, slots = (parameters()[name] for name in ("shard", "workers", "slots"))
@@ -485,8 +465,8 @@ async def a_packet_a_cycle_each_way(dut):
 def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
     # What is left out needs eight slots, or enough of them to cover the way to the aggregator and back.
-    few = "sums|acts|resends|probes"
-    only = few if slots < 8 else f"{few}|urgent|gives|join|leaves|mutated" if slots < 32 else "sums|cycle"
+    few = "sums|resends|probes"
+    only = few if slots < 8 else f"{few}|urgent|gives|mutated" if slots < 32 else "sums|cycle"
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard, count=3000)
 
 

@@ -9,9 +9,7 @@ from scapy.layers.l2 import Ether
 
 from p4sgd.hw.spec.aggregator import Outcome
 from p4sgd.hw.spec.packet import (
-    FIELDS,
     FRAME_BYTES,
-    KEYED_FIELDS,
     MOST_BYTES,
     MOST_MICRO_BATCHES,
     DropReason,
@@ -82,20 +80,6 @@ def test_frames_of_version_2_are_what_the_table_says(packet):
     numbers = (packet.job, packet.slot, packet.round, packet.shard, packet.workers, packet.bitmap, count, 0, packet.key)
     beginning = struct.pack(">6s6sHBBHHBBIHIQ", *addresses, 0x88B5, 2 << 4 | packet.type, *numbers)
     assert frame == beginning + (struct.pack(f">{8 * count}i", *packet.values) if count else bytes(24))
-
-
-def test_fields_tile_the_frame():
-    """Of version 2 they begin as those of version 1."""
-    for fields in (FIELDS, KEYED_FIELDS):
-        assert [field.offset_bits for field in fields[1:]] == [field.offset_bits + field.bits for field in fields[:-1]]
-    assert FIELDS[-1].offset_bits + FIELDS[-1].bits == 8 * FRAME_BYTES
-    assert KEYED_FIELDS[:11] == FIELDS[:11]
-    assert [(name, at // 8) for name, at, *_ in KEYED_FIELDS[10:]] == [
-        ("bitmap", 22),
-        ("micro_batches", 26),
-        ("reserved", 28),
-        ("key", 32),
-    ]
 
 
 def test_the_longest_frame_fills_an_ethernet_frame_or_a_datagram():

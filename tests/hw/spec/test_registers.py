@@ -9,21 +9,10 @@ from hypothesis import strategies as st
 
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import PRESETS, WorkerConfig
-from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterClient
+from p4sgd.hw.spec.register_map import Access, Field, Register
 from p4sgd.hw.spec.registers import worker_map
 
 every = list(worker_map(WorkerConfig.u280()))
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_offsets_are_unique_and_within_the_page(name):
-    """The identification block follows the control block."""
-    registers_of = list(worker_map(PRESETS[name]()))
-    by_offset = {register.offset: register.name for register in registers_of}
-    assert len(by_offset) == len(registers_of)
-    assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in by_offset)
-    names = ["CTRL", "MAGIC", "ABI_VERSION", "CONFIG_HASH", "BUILD_ID"]
-    assert [by_offset[offset] for offset in (0, 0x10, 0x14, 0x18, 0x1C)] == names
 
 
 @given(st.sampled_from(every), st.data())
@@ -44,14 +33,6 @@ def test_bad_values_and_names_are_refused():
         registers.FORMAT.encode(nonsense=1)
     with pytest.raises(ValueError, match="overlaps"):
         Register("R", 0, "", (Field("a", 0, 2, Access.RW, ""), Field("b", 1, 1, Access.RW, "")))
-
-
-def test_client_moves_pairs():
-    words: dict[int, int] = {}
-    client = RegisterClient(words.__getitem__, words.__setitem__)
-    client.write_pair(registers.LABELS_ADDRESS, 0x1234_5678_9ABC_D000)
-    assert words == {registers.LABELS_ADDRESS[0].offset: 0x9ABCD000, registers.LABELS_ADDRESS[1].offset: 0x12345678}
-    assert client.read_pair(registers.LABELS_ADDRESS) == 0x1234_5678_9ABC_D000
 
 
 def test_hashes_tell_configurations_apart_and_stay_as_before_there_was_udp():
