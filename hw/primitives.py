@@ -1,12 +1,7 @@
 """Building blocks: the base of components, adders, saturation, pipelines and adder trees.
 
-Where no port depends on the configuration, ports are annotations of a `wiring.Component`, which Amaranth evaluates::
-
-    class Scoreboard(wiring.Component):
-        start: In(1)  # pulse before a run
-
-Otherwise they are in the call of ``super().__init__`` of a `Component`. A port with the name of a register's field is
-that field: `p4sgd.hw.bus.register_file.RegisterFile.connect` wires it.
+Ports are annotations of a `wiring.Component` where none depends on the configuration, else parameters of a `Component`.
+A port with the name of a register's field is that field: `p4sgd.hw.bus.register_file.RegisterFile.connect` wires it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,10 +31,7 @@ def _extend(value: Value, width: int) -> Value:
 
 
 def add(a: ValueLike, b: ValueLike, *, carry: ValueLike) -> Value:
-    """``a + b + carry`` from a single carry chain, of which tools would make two adders: signed, one bit wider.
-
-    Both operands get one more bit at the low end, 1 and ``carry``, whose sum is the carry into the bits above.
-    """
+    """``a + b + carry`` from a single carry chain, by a bit more at the low end: signed, one bit wider."""
     a, b, carry = Value.cast(a), Value.cast(b), Value.cast(carry)
     width = max(len(a), len(b)) + 1
     return (Cat(Const(1, 1), _extend(a, width)) + Cat(carry, _extend(b, width)))[1 : width + 1].as_signed()
@@ -57,10 +49,7 @@ def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:
 
 
 def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool = False) -> list[Any]:
-    """A value or a view, then the same after one cycle, after two, and so on, in registers named after ``name``.
-
-    With ``reset_less`` they ignore the reset: safe if a flag of its own tells when they are valid.
-    """
+    """A value or a view, then the same after one cycle, after two, and so on, in registers named after ``name``."""
     stages = [value]
     for cycle in range(1, cycles + 1):
         later: Any = Signal(value.shape(), name=f"{name}{cycle}", reset_less=reset_less)
@@ -78,15 +67,14 @@ def ram_style(depth: int) -> dict[str, str]:
 
 
 GATE = {"extract_reset": "yes"}
-"""Attribute of a register behind a gate: it is 0 where a bit is not set. As the register's synchronous reset the gate
-takes no LUT. Without this attribute Vivado decides by heuristics whether it becomes one (UG901, EXTRACT_RESET)."""
+"""Attribute of a register behind a gate, which is 0 where a bit is not set: the gate becomes its synchronous reset and
+takes no LUT. Without it Vivado decides by heuristics (UG901, EXTRACT_RESET)."""
 
 
 class AdderTree(Component):
     """Exact sum of ``terms`` signed numbers, at least one, each ``width`` bits wide.
 
-    Each level adds groups of three numbers and ends in a register. The sum comes ``latency`` cycles after its terms;
-    throughput is one sum a cycle.
+    Each level adds groups of three numbers and ends in a register. Throughput is one sum a cycle.
     """
 
     def __init__(self, terms: int, width: int) -> None:
@@ -98,8 +86,7 @@ class AdderTree(Component):
         self.out_width = width + (terms - 1).bit_length()
         ports = {
             "i": In(data.ArrayLayout(signed(width), terms)),  # the terms
-            # The sum of `i`, `latency` cycles later. It is ⌈log2 terms⌉ bits wider than a term.
-            "o": Out(signed(self.out_width)),
+            "o": Out(signed(self.out_width)),  # their sum, `latency` cycles later
         }
         super().__init__(ports)
 

@@ -34,10 +34,9 @@ make equal modules differ."""
 
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
-    """Convert a component to Verilog text in which equal modules are written once; ``name`` is that of the top module.
+    """Verilog of a component, in which equal modules are written once; ``name`` is that of the top module.
 
-    Memories whose initial words are all 0 have none in the text: what is read before it was written must not matter.
-    A platform may change how synchronizers are built.
+    Memories of zeros have no initial words. A platform may change how synchronizers are built.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings(), _rare_garbage_collection():
@@ -74,10 +73,7 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
 
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Search rarely for cycles in Amaranth's tuples of a design's millions of bits, most of which stay in use.
-
-    To search as often as Python does takes a third of the time of a conversion; never, half as much memory more.
-    """
+    """Search rarely for cycles in Amaranth's millions of tuples, which would take a third of a conversion's time."""
     usual = gc.get_threshold()
     gc.set_threshold(200_000, 5, 20)
     try:
@@ -97,10 +93,10 @@ def instances(body: str) -> list[tuple[str, str]]:
 
 
 def share_modules(text: str) -> str:
-    r"""Replace equal modules, in Verilog that yosys has written for Amaranth, by the first of them.
+    """Replace equal modules by the first of them, again and again, as others then differ no more in names of
+    submodules.
 
-    Amaranth writes a module for every instance: ``\top.tree0``, ``\top.tree1`` and so on. Replacing is repeated, since
-    it makes modules equal that differed only in the names of their submodules.
+    Amaranth writes a module for every instance.
     """
     text = _START.sub(r"\\$start ", text)
     while True:
@@ -115,9 +111,8 @@ def share_modules(text: str) -> str:
 class BlackBox(wiring.Component):
     """Stand-in for a component that is written once, as ``module``, however many instances there are.
 
-    Vivado keeps the hierarchy of each (UG901, KEEP_HIERARCHY): so it can be placed by name, and its registers are not
-    merged with those of another instance, which may be on another die. Its ports are those of ``signature``; it must be
-    in the clock domain ``sync`` and have a reset.
+    Vivado keeps the hierarchy of each (UG901, KEEP_HIERARCHY), to be placed by name, without registers in common. Its
+    ports are those of ``signature``; it is in the clock domain ``sync`` and has a reset.
     """
 
     def __init__(self, signature: wiring.Signature, module: str) -> None:
@@ -153,8 +148,7 @@ def add_debug_core(
 ) -> None:
     """Add a debug core that samples ``probes`` at ``clock``, if the platform asks for debug cores.
 
-    Such a platform has a list ``debug_cores`` (`p4sgd.hw.kernel.clocking.MarkedSynchronizers`), which gets the core. A
-    core of status has synchronizers, so its probes may have other clocks.
+    Such a platform has a list ``debug_cores``, which gets the core. Probes of a core of status may have other clocks.
     """
     cores: list[DebugCore] | None = getattr(platform, "debug_cores", None)
     if cores is None:

@@ -189,10 +189,9 @@ class Aggregator(Component):
                   is it a packet    new state,    sums         a frame
                   of a job here?    outcome
 
-    The state machine is that of hw/net/README.md, the registers are those of :mod:`p4sgd.hw.spec.aggregator`. An answer
-    leaves `LATENCY` cycles after its packet came, if ``tx`` has taken those before it. Jobs share nothing but this
-    pipeline: each has its own slots, and a packet reaches them only if its number, shard, MAC address and port are
-    those of a worker of the job. The host can read ``build_id`` back, to tell builds apart.
+    The state machine is that of hw/net/README.md, registers are of :mod:`p4sgd.hw.spec.aggregator`. An answer leaves
+    `LATENCY` cycles after its packet came, if ``tx`` has taken those before. Jobs share nothing but this pipeline: a
+    packet reaches the slots of a job only if its number, shard, MAC address and port are those of a worker of the job.
     """
 
     LATENCY = Admission.ITEM_LATENCY + SlotTable.LATENCY + 1 + Answers.LATENCY

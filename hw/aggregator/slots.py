@@ -23,8 +23,8 @@ _RECENT = 5  # words still on their way to the memory when one is read: those re
 class ReadModifyWrite(Component):
     """A memory that is read and written back in a pipeline: one word a cycle, each as all items before have left it.
 
-    A word that was read less than six cycles before is not taken from the memory but from the pipeline (forwarding), so
-    ``made`` must be given for every word that is read, changed or not::
+    A word that was read less than six cycles before is taken from the pipeline (forwarding), so ``made`` must be given
+    for every word that is read::
 
         address ──▶ memory ──▶ register ──▶ before ──▶ old ──▶ (outside) ──▶ made ─▶ memory
            0                      2           3         4                    4         5
@@ -94,9 +94,8 @@ _WORD = data.StructLayout(
 class SlotTable(Component):
     """The aggregator's state machine of hw/net/README.md, one item a cycle.
 
-    Comparing 16-bit rounds, testing bitmaps and then updating them does not fit one cycle. So an item is compared a
-    cycle early with the state that the item before last left, and with the last item itself. If that changes the same
-    slot, as is known by then, its comparison counts instead::
+    Comparing rounds and bitmaps and then updating them does not fit a cycle. So an item is compared a cycle early with
+    the state that the item before last left, and with the last item; if that has the same slot, this counts instead::
 
         item ─▶ ReadModifyWrite ─▶ before ─▶ same round? next? has it?  ─▶ turn ─▶ outcome
           0                          3                                      4        5
@@ -239,10 +238,9 @@ class SlotTable(Component):
 
 
 class SumTable(Component):
-    """The sums of all slots: values are added to those of a slot, or replace them, once a cycle.
+    """The sums of all slots, int32: values are added to those of a slot, or replace them, once a cycle.
 
-    Sums are 32-bit two's complement with the 16 fraction bits of partials. Clamped partials cannot overflow them;
-    those of a faulty sender wrap.
+    Clamped partials cannot overflow them; those of a faulty sender wrap.
     """
 
     LATENCY = ReadModifyWrite.LATENCY + 1

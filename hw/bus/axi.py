@@ -8,22 +8,8 @@ from p4sgd.hw.bus.stream import RegisterSlice, connect_stream
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
-__all__ = [
-    "ADDRESS_CARRY_BITS",
-    "BOUNDARY",
-    "BURST_INCR",
-    "FRAME_BEAT_BYTES",
-    "LITE_DATA_BITS",
-    "LITE_READ",
-    "LITE_RESPONSE",
-    "LITE_WRITE",
-    "MAX_BEATS",
-    "RESPONSE_OKAY",
-    "Axi4LiteSignature",
-    "Axi4Signature",
-    "Axi4Slice",
-    "FrameBeat",
-]
+__all__ = ["ADDRESS_CARRY_BITS", "BOUNDARY", "BURST_INCR", "FRAME_BEAT_BYTES", "LITE_DATA_BITS", "MAX_BEATS"]
+__all__ += ["RESPONSE_OKAY", "Axi4LiteSignature", "Axi4Signature", "Axi4Slice", "FrameBeat"]
 
 
 BOUNDARY = 4096  # a burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)
@@ -67,9 +53,6 @@ class Axi4Signature(wiring.Signature):
 
 
 LITE_DATA_BITS = 32  # width of the data of AXI4-Lite
-LITE_WRITE = data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8})  # payload of the w channel
-LITE_RESPONSE = data.StructLayout({"resp": unsigned(2)})  # payload of the b channel
-LITE_READ = data.StructLayout({"data": LITE_DATA_BITS, "resp": 2})  # payload of the r channel
 
 
 class Axi4LiteSignature(wiring.Signature):
@@ -79,33 +62,23 @@ class Axi4LiteSignature(wiring.Signature):
         address = data.StructLayout({"addr": ADDRESS_BITS})
         ports = {
             "aw": Out(stream.Signature(address)),  # a request, in bytes
-            "w": Out(stream.Signature(LITE_WRITE)),
-            "b": In(stream.Signature(LITE_RESPONSE)),
+            "w": Out(stream.Signature(data.StructLayout({"data": LITE_DATA_BITS, "strb": LITE_DATA_BITS // 8}))),
+            "b": In(stream.Signature(data.StructLayout({"resp": unsigned(2)}))),
             "ar": Out(stream.Signature(address)),
-            "r": In(stream.Signature(LITE_READ)),
+            "r": In(stream.Signature(data.StructLayout({"data": LITE_DATA_BITS, "resp": 2}))),
         }
         super().__init__(ports)
 
 
 FRAME_BEAT_BYTES = 64  # bytes of a beat: the AXI4-Stream of 100G Ethernet MACs is 512 bits wide
 
-FrameBeat = data.StructLayout(
-    {
-        "data": unsigned(8 * FRAME_BEAT_BYTES),
-        "keep": unsigned(FRAME_BEAT_BYTES),
-        "last": unsigned(1),
-    }
-)
-"""One beat of a frame, without check sequence: AXI4-Stream's TDATA, TKEEP and TLAST. Byte i, ``data[8i:8i+8]``, is
-part of the frame if ``keep[i]`` is set; byte 0 is the first on the wire."""
+FrameBeat = data.StructLayout({"data": 8 * FRAME_BEAT_BYTES, "keep": FRAME_BEAT_BYTES, "last": 1})
+"""One beat of a frame, without check sequence: AXI4-Stream's TDATA, TKEEP and TLAST. Byte i is part of the frame if
+``keep[i]`` is set; byte 0 is the first on the wire."""
 
 
 class Axi4Slice(Component):
-    """A `RegisterSlice` in each channel of a memory port.
-
-    A read takes two cycles more; throughput stays the same. Each channel keeps its order, and AXI4 with one ID requires
-    no order between channels but a response after its request.
-    """
+    """A `RegisterSlice` in each channel of a memory port: a read takes two cycles more."""
 
     def __init__(self, bus: Axi4Signature) -> None:
         self._bus = bus

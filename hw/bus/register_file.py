@@ -58,9 +58,9 @@ def member_name(register: Register, field: Field) -> str:
 class RegisterFile(Component):
     """The registers of a `RegisterMap`: holds what the host sets and shows what the hardware reports.
 
-    One read and one write at a time, each of which takes 4 cycles. Unmapped offsets read as 0. Writes to them and to
-    read-only fields have no effect. Every response is OKAY. Byte strobes apply to each byte of a read-write field; a
-    field of another kind is written if the strobe of its lowest bit's byte is set.
+    One read and one write at a time, of 4 cycles each. Unmapped offsets read as 0; writes to them and to read-only
+    fields have no effect. Every response is OKAY. Byte strobes apply to each byte of a read-write field, to others by
+    their lowest bit's.
 
     Members
     -------

@@ -15,8 +15,7 @@ __all__ = ["RegisterSlice", "RegisteredValidFIFO", "ValidSignature", "connect_st
 class ValidSignature(wiring.Signature):
     """A stream without back-pressure, seen from the source.
 
-    Its sink is always ready, so it may pass any number of registers. `amaranth.lib.stream.Signature` with
-    ``always_ready`` has a constant for ``ready``, which a top-level port cannot be (amaranth 0.5.10).
+    `amaranth.lib.stream.Signature` with ``always_ready`` has a constant, which a top-level port cannot be (0.5.10).
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -41,8 +40,7 @@ def connect_stream(m: Module, source: Any, sink: Any) -> None:
 class RegisterSlice(Component):
     """Register slice: delays a stream by a cycle and drives all its signals, ready too, from registers.
 
-    An input passes a multiplexer or the logic of an enable, no more, before its register. So the wires between two
-    slices may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
+    Wires between two slices may cross from one die to another. Throughput is a beat a cycle; the slice holds up to two.
     """
 
     def __init__(self, shape: ShapeLike) -> None:
@@ -55,8 +53,7 @@ class RegisterSlice(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # The source learns a cycle late that the output is blocked. By then it may have sent a beat, which `spare`
-        # holds until the output has taken the one before.
+        # The source learns a cycle late that the output is blocked; `spare` holds what it may have sent by then.
         ready = Signal(init=1)
         payload: Any = Signal(self.o.payload.shape(), reset_less=True)
         spare: Any = Signal.like(payload, reset_less=True)

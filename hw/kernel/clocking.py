@@ -17,9 +17,9 @@ PORTS = {"ap_clk": In(1), "ap_rst_n": In(1), "control": In(Axi4LiteSignature())}
 def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
     """Make the clock domain ``sync`` of a kernel from its clock and reset ports.
 
-    The reset passes registers, which the place-and-route tool may copy and distribute over the chip, and lasts at least
-    two cycles, as a `Worker` needs. A kernel also begins in reset after configuration. Its reset ends some cycles after
-    ``ap_rst_n`` has risen, when others may already be sending requests: `connect_control` holds these back.
+    The reset passes registers, which tools may copy and distribute over the chip, and lasts at least two cycles. A
+    kernel begins in reset. It ends some cycles after ``ap_rst_n`` has risen; `connect_control` holds requests back
+    meanwhile.
     """
     m.domains.sync = ClockDomain("sync")
     m.domains.ap = ClockDomain("ap", reset_less=True)
@@ -31,9 +31,7 @@ def kernel_clock(m: Module, ap_clk: Value, ap_rst_n: Value) -> None:
 def connect_control(m: Module, control: Any, registers: Any) -> None:
     """Connect a kernel's AXI4-Lite port to its registers, so that they get no request while they are in reset.
 
-    A master may send its first request a cycle after ``ap_rst_n`` has risen. Registers are ready during reset too, so
-    they would take that request and never answer it. Here it waits. ``registers`` is a port of a submodule, in the
-    domain of `kernel_clock`.
+    They are ready during reset, too, so they would take a request and never answer it.
     """
     awake = ~ResetSignal("sync")
     for name in ("aw", "w", "ar"):
@@ -49,18 +47,16 @@ MARK = {"ASYNC_REG": "TRUE"}  # of synchronizers: Vivado places these together a
 
 
 KEEP = {"keep": "true"}
-"""Attribute of a register that a synchronizer samples (UG901, KEEP). Otherwise Vivado may merge it with one that is
-always the same: the highest bit of a pointer in Gray code with that of the binary one. Constraints on its name would
-miss it."""
+"""Attribute of a register that a synchronizer samples (UG901, KEEP). Otherwise Vivado may merge it with an equal one,
+as the highest bits of a pointer and its Gray code are, and constraints on its name would miss it."""
 
 
 class MarkedSynchronizers:
     """Platform that makes Amaranth's synchronizers of registers with the attribute `MARK`; for ``to_verilog``.
 
-    Without a platform Amaranth leaves the attribute out; its own for this vendor instantiates cells that other tools
-    lack. The first register of each synchronizer is named ``stage0``, for constraints on the paths to it. What it
-    samples must be a register, and has the attribute `KEEP`, for constraints on the paths from it. ``debug_cores`` are
-    those of the design, once it has been written; None if it shall have none.
+    Amaranth's own for this vendor instantiates cells that other tools lack. The first register of each synchronizer is
+    named ``stage0``; what it samples must be a register, and is kept: for constraints on the paths between them.
+    ``debug_cores`` are those of the design, once it has been written; None if it shall have none.
     """
 
     def __init__(self, *, debug: bool = False) -> None:

@@ -88,9 +88,8 @@ class CmacAdapter(MacPorts):
         axis_rx ◀─ AsyncFIFO ◀─ FrameBuffer ◀───────────── mac.rx
         control ─ RegisterFile ─ synchronizers ─ EventCounters, status
 
-    A frame is sent when all of it has come, since a MAC takes no gap within a frame. While the link is down, frames are
-    taken and dropped: if they waited, they would block frames for other MACs. Received frames are dropped if they have
-    errors or find no room.
+    A frame is sent when all of it has come, since a MAC takes no gap within one. Without a link frames are dropped, or
+    they would block those for other MACs; received ones if they have errors or find no room.
 
     The link comes up in the order that PG203 requires: enable the receiver; signal a remote fault until all lanes are
     aligned; send frames once the other end has signalled none for `_STEADY_CYCLES`.
@@ -147,12 +146,10 @@ class CmacAdapter(MacPorts):
     def _start(self, m: Module) -> None:
         """Make the clock domains ``mac`` and ``tx``.
 
-        The MAC's clock stops while the MAC is in reset and may start again long after the kernel's reset. A FIFO
-        between two clocks is empty after a reset only if both clocks have run during it. So ``mac`` stays in reset for
-        some cycles of its own clock, and ``tx``, the write side of the FIFO in the kernel's clock, until it has seen
-        ``mac`` leave reset. The domain ``start`` counts those cycles; its registers are set without a clock.
-
-        Both resets are registers: they reset registers of other clocks without a clock, where a glitch would do harm.
+        The MAC's clock stops while the MAC is in reset, and a FIFO between two clocks is empty after a reset only if
+        both have run during it. So ``mac`` stays in reset for some cycles of its own clock, which ``start`` counts, and
+        ``tx``, the write side of the FIFO in the kernel's clock, until it has seen ``mac`` leave reset. Both resets are
+        registers, as they act without a clock, where a glitch would do harm.
         """
         for domain, clock in (("start", self.mac.clk), ("mac", self.mac.clk), ("tx", ClockSignal())):
             setattr(m.domains, domain, ClockDomain(domain, async_reset=domain == "start"))
@@ -227,8 +224,7 @@ class CmacAdapter(MacPorts):
     def _show(self, m: Module, registers: RegisterFile, up: Signal, events: dict[str, Any]) -> None:
         """Bring status and counters to the registers."""
         mac = self.mac
-        # While the MAC is in reset its clock stops and `up` keeps its value. A copy of it is cleared without a clock,
-        # so that the status says that the link is down.
+        # While the MAC is in reset its clock stops: the copy of `up` that is shown is cleared without one.
         m.domains.shown = ClockDomain("shown", async_reset=True)
         m.submodules.shown_reset = ResetSynchronizer(mac.reset, domain="shown")
         m.d.comb += ClockSignal("shown").eq(mac.clk)
@@ -241,8 +237,7 @@ class CmacAdapter(MacPorts):
                 m.submodules[f"{field.name}_crossing"] = FFSynchronizer(value, crossed)
                 m.d.comb += getattr(registers, member_name(register, field)).eq(crossed)
 
-        # The counters are wide, so they cross without synchronizers: a pulse to the MAC's clock takes a snapshot, and
-        # when a pulse has come back the snapshot is stable and may be read.
+        # Counters cross without synchronizers: a pulse to the MAC's clock takes a snapshot, one back says it is stable.
         m.submodules.counters = counters = DomainRenamer("mac")(EventCounters(len(COUNTERS)))
         m.submodules.asked = asked = PulseSynchronizer("sync", "mac")
         m.submodules.taken = taken = PulseSynchronizer("mac", "sync")
@@ -266,7 +261,7 @@ _LOOPBACK_BITS = 3  # of a transceiver's loopback setting; 0b010 is near-end PMA
 _BAD_FCS_BITS = 3  # width of the number of frames with a wrong check sequence that the MAC finds in a cycle
 
 _STATUS = ("aligned", "local_fault", "remote_fault", "hi_ber", "block_lock")
-"""Outputs ``stat_rx_*`` of the MAC that a `MacSignature` has under the same name."""
+"""Outputs ``stat_rx_*`` that a `MacSignature` has under the same name."""
 
 _UNUSED_INPUTS = """
     gtwiz_reset_tx_datapath:1 core_tx_reset:1 core_rx_reset:1 core_drp_reset:1 drp_clk:1 drp_addr:10 drp_di:16 drp_en:1
@@ -280,16 +275,15 @@ _LINK = (
     *("power_good", "reset", "rx_datapath_reset", "tx_reset", "rx_reset", "block_lock", "fec_lock", "fec_aligned"),
     *("aligned", "local_fault", "remote_fault", "hi_ber", "send_remote_fault", "rx_enable", "tx_enable"),
 )
-"""Members of a `MacSignature` that show how far a link has come, in its order; for a debug core."""
+"""Members of a `MacSignature` that show how far a link has come, in order; for a debug core."""
 
 
 class CmacKernel(MacPorts):
     """Kernel of the vendor's MAC, UltraScale+ Integrated 100G Ethernet (PG203), with a `CmacAdapter`.
 
-    The MAC and its transceivers are an instance of an IP that Vivado generates: AXI4-Stream as user interface, CAUI-4,
-    with RS-FEC, without AXI4-Lite, flow control and time stamps. Its ``rx_clk`` is connected to its ``gt_txusrclk2``
-    (322.265625 MHz), so that the user side has a single clock, which also runs while nothing is received. ``mac`` is
-    the name of the IP's module.
+    They are an instance of an IP that Vivado generates, module ``mac``: AXI4-Stream as user interface, CAUI-4, with
+    RS-FEC, without AXI4-Lite, flow control and time stamps. Its ``rx_clk`` is its ``gt_txusrclk2`` (322.265625 MHz), so
+    that the user side has a single clock, which also runs while nothing is received.
     """
 
     # The MAC's ``init_clk``. It must always run, at the rate that the IP is generated for, 100 MHz on a U280's shell.

@@ -23,14 +23,10 @@ class StreamMac(wiring.Component):
                                └ loopback ┐
         mac.rx ◀─── whole frames ◀────────┴─ line_rx
 
-    Towards its user it does what PG203 says of the vendor's MAC: both sides are in reset while ``mac.reset`` is set,
-    the receiving side also while ``mac.rx_datapath_reset`` is; lanes are aligned once reception is enabled; RS-FEC is
-    what it was at the last reset. A reset loses whole frames: the line never gets a part of one, and the user no rest.
-    Nothing is ever wrong with the line, so no frame is bad, and only in loopback a remote fault, its own, is seen.
-    Unlike the vendor's, its clock never stops.
-
-    A frame to be sent waits for its last beat. Like a cable the line takes no back-pressure: ``line_rx`` is always
-    ready. If the other end of ``line_tx`` is not, frames wait here.
+    It does what PG203 says of the vendor's MAC, but its clock never stops: both sides are in reset while ``mac.reset``
+    is set, the receiving side also while ``mac.rx_datapath_reset`` is; lanes are aligned once reception is enabled;
+    RS-FEC is what it was at the last reset. A reset loses whole frames, none is bad, and only in loopback a remote
+    fault, its own, is seen. Like a cable ``line_rx`` is always ready; if the end of ``line_tx`` is not, frames wait.
     """
 
     mac: In(MacSignature())  # in the domain ``sync``, whose clock is ``mac.clk``; ``sync`` needs no reset
@@ -103,9 +99,8 @@ class StreamMac(wiring.Component):
 class EmulatedCmacKernel(MacPorts):
     """Kernel that takes the place of a `CmacKernel` where transceivers cannot be simulated.
 
-    It has the same `CmacAdapter`, so the kernel beside it sees no difference, and the host finds the same registers. A
-    `StreamMac` on the kernel's clock stands in for the vendor's IP, so a cable is a pair of connections between kernels
-    (as github.com/Xilinx/xup_vitis_network_example, issue 26, suggests).
+    It has the same `CmacAdapter` and registers. A `StreamMac` on the kernel's clock stands in for the vendor's IP, so a
+    cable is a pair of connections between kernels (github.com/Xilinx/xup_vitis_network_example, issue 26).
     """
 
     axis_line_tx: Out(stream.Signature(FrameBeat))  # the line, as of a `StreamMac`

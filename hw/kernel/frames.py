@@ -15,9 +15,9 @@ __all__ = ["FrameBuffer", "FrameMerge", "FrameSplit"]
 class FrameBuffer(wiring.Component):
     """Buffer that passes on whole frames without gaps, or drops them.
 
-    A frame waits until its last beat has come. Its first beat is on ``o`` two cycles later, if the frames before it
-    have left. Throughput is a beat a cycle. ``depth`` beats fit, a power of two of at least 2, or ValueError; a longer
-    frame is dropped. While there is no room the source waits, or else a frame that finds none is dropped.
+    The first beat of a frame is on ``o`` two cycles after its last has come, if those before it have left. ``depth``
+    beats fit, a power of two of at least 2, or ValueError; a longer frame is dropped, and without ``waits`` any that
+    finds no room.
     """
 
     i: In(stream.Signature(FrameBeat))  # always ready if ``waits`` is False
@@ -97,8 +97,8 @@ class FrameBuffer(wiring.Component):
 class FrameSplit(Component):
     """Sends every beat to all ports of its bitmap at once.
 
-    Throughput is a beat a cycle. A port that does not take its beats holds up later beats for it, and all beats behind
-    those. A FIFO of ``depth`` beats before each port cuts the combinational paths between ports.
+    A port that does not take its beats holds up later beats for it, and all behind those. A FIFO of ``depth`` beats
+    before each port cuts the combinational paths between them.
     """
 
     def __init__(self, ports: int, *, depth: int = 16) -> None:
@@ -134,8 +134,7 @@ class FrameSplit(Component):
 class FrameMerge(Component):
     """Merges the frames of several ports round-robin, with the number of their port.
 
-    Throughput is a beat a cycle. A FIFO of ``depth`` beats behind each port cuts the combinational paths between ports.
-    ``port_bits``, of a port's number, are at least 1: Verilog has no signals without bits.
+    A FIFO of ``depth`` beats behind each port cuts the combinational paths between them. ``port_bits`` are at least 1.
     """
 
     def __init__(self, ports: int, port_bits: int, *, depth: int = 16) -> None:
@@ -157,8 +156,7 @@ class FrameMerge(Component):
             m.submodules[f"queue{port}"] = queue
             m.d.comb += [queue.w_data.eq(rx.payload), queue.w_en.eq(rx.valid), rx.ready.eq(queue.w_rdy)]
 
-        # Whose turn it is: within a frame, that of its port; otherwise, of the next port that has a frame, counted
-        # from the last one.
+        # Whose turn it is: within a frame, its port's; otherwise, that of the next port that has a frame.
         last = Signal(self._port_bits)
         inside = Signal()
         turn = Signal(self._port_bits)

@@ -38,8 +38,8 @@ def connect_memory(m: Module, port: Any, kernel: Any, memory: int, slices: int) 
 class WorkerKernel(Component):
     """A `Worker` with the ports of a board. Ports that serve only simulation are left open.
 
-    ``slices`` are the numbers of register slices between the worker and each memory, or ValueError: one on each die of
-    the way, if the engine is not on the memory's die. Empty for none at all.
+    ``slices`` are the numbers of register slices to each memory, or ValueError: one on each die of the way. Empty for
+    none.
     """
 
     def __init__(
@@ -84,8 +84,7 @@ class AggregatorKernel(Component):
 
         axis_rx<i> ─▶ FrameMerge ─▶ Aggregator ─▶ FrameSplit ─▶ axis_tx<i>
 
-    A MAC must take or drop its frames, even without a link: answers for one port wait behind those for another. Answers
-    that find the queue of the aggregator full are lost, and counted.
+    A MAC must take or drop its frames, even without a link: answers for one port wait behind those for another.
     """
 
     def __init__(self, config: AggregatorConfig, *, build_id: int = 0) -> None:

@@ -195,9 +195,8 @@ class PortTest(Component):
         memory ─▶ StridedReader ─▶ = pattern? ─▶ results
                ◀─ ModelStorer ◀─── pattern
 
-    It is meant to be placed as a region of the chip, like an `Engine`: settings and commands go into registers first,
-    the reset too, which must last at least 2 cycles. Results are registers. ``number`` is that of the memory port in
-    `WorkerConfig.memories`.
+    It is placed as a region of the chip, like an `Engine`: all inputs go into registers, the reset too, which must last
+    at least 2 cycles; results are registers. ``number`` is that of the memory port in `WorkerConfig.memories`.
     """
 
     def __init__(self, config: WorkerConfig, number: int) -> None:

@@ -21,24 +21,8 @@ from p4sgd.hw.verilog import BlackBox, DebugCore, instances, modules, to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = [
-    "AGGREGATOR_KERNEL",
-    "CMAC_IP",
-    "CMAC_KERNEL",
-    "EMULATED_CMAC_KERNEL",
-    "ID_BITS",
-    "SELFTEST_KERNEL",
-    "WORKER_KERNEL",
-    "KernelVerilog",
-    "Port",
-    "VendorPorts",
-    "aggregator_kernel",
-    "cmac_kernel",
-    "emulated_cmac_kernel",
-    "selftest_kernel",
-    "with_ports",
-    "worker_kernel",
-]
+__all__ = ["CMAC_IP", "CMAC_KERNEL", "SELFTEST_KERNEL", "WORKER_KERNEL", "KernelVerilog", "VendorPorts"]
+__all__ += ["aggregator_kernel", "cmac_kernel", "emulated_cmac_kernel", "selftest_kernel", "worker_kernel"]
 
 
 _ATTRIBUTES = {"lock": (1, 0), "cache": (4, 0b0011), "prot": (3, 0), "qos": (4, 0)}
@@ -58,19 +42,15 @@ class _FlatPort(NamedTuple):
 class VendorPorts(wiring.Component):
     """A component with flat ports whose names let Vivado and Vitis infer buses. Adds no logic and no registers.
 
-    A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, and
-    ``<prefix>_t<field>`` if it is a single stream, where ``valid`` and ``ready`` are fields too. In an array of buses a
-    number follows the prefix: ``memory[0].ar.valid`` is ``m_axi_gmem0_arvalid`` if the prefix is ``m_axi_gmem``.
-    Members without a prefix keep the name that Amaranth gives them in Verilog (``labels__payload``). Clock and reset
+    A bus named ``prefix`` has the ports ``<prefix>_<channel><field>`` if it is AXI4 or AXI4-Lite, ``<prefix>_t<field>``
+    if it is a single stream, where ``valid`` and ``ready`` are fields too; in an array a number follows the prefix:
+    ``memory[0].ar.valid`` is ``m_axi_gmem0_arvalid``. Members without a prefix keep Amaranth's names. Clock and reset
     are those of the ``sync`` domain, and the component becomes the submodule ``component``.
 
-    ``prefixes`` are those of buses, by the name of the component's member: AXI4, AXI4-Lite, a stream of structs such as
-    `FrameBeat`, or an array of one of them; otherwise TypeError. ``id_bits`` is the width of the IDs of AXI4 buses, or
-    0; outgoing IDs are 0, incoming ones ignored, which is right if the other side uses a single one. With
-    ``attributes`` requests say: normal memory, not cached, modifiable and bufferable; unprivileged secure data accesses
-    without priority. Without them an interconnect must assume that it may not modify a request.
-
-    ValueError if there is no member of a given name, or if two ports would have the same name.
+    ``prefixes`` are by the name of the component's member: AXI4, AXI4-Lite, a stream of structs such as `FrameBeat`, or
+    an array of one; else TypeError. ``id_bits`` is the width of the IDs of AXI4 buses, or 0; outgoing IDs are 0,
+    incoming ones ignored. With ``attributes`` requests say: normal memory, not cached, modifiable and bufferable;
+    unprivileged secure data accesses without priority. ValueError for a name that is no member's, or is given twice.
     """
 
     def __init__(
@@ -161,8 +141,7 @@ class KernelVerilog:
     top: str  # name of the top module
     text: str  # all modules
     ports: tuple[Port, ...]  # ports of the top module, in order
-    # Debug cores of which there are instances. Like other IP they are not part of the text.
-    debug_cores: tuple[DebugCore, ...] = ()
+    debug_cores: tuple[DebugCore, ...] = ()  # of which there are instances; like other IP not part of the text
 
 
 def with_ports(kernel: wiring.Component) -> VendorPorts:
@@ -178,10 +157,7 @@ def with_ports(kernel: wiring.Component) -> VendorPorts:
 def worker_kernel(
     config: WorkerConfig, *, build_id: int = 0, slices: Sequence[int] = (), debug: bool = False
 ) -> KernelVerilog:
-    """Verilog of the worker's kernel, with the engine written once as in :func:`p4sgd.hw.worker.worker.worker_verilog`.
-
-    Parameters are those of a `WorkerKernel`; for ``debug`` there are debug cores.
-    """
+    """Verilog of the worker's kernel, with the engine written once; for ``debug`` there are debug cores."""
     engine = Engine(config)
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
     return _keep_placed(_written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug))
@@ -190,7 +166,7 @@ def worker_kernel(
 def selftest_kernel(
     config: WorkerConfig, *, cages: int = 1, build_id: int = 0, slices: Sequence[int] = ()
 ) -> KernelVerilog:
-    """Verilog of the self-test's kernel. Parameters are those of a `SelfTestKernel`."""
+    """Verilog of the self-test's kernel."""
     kernel = SelfTestKernel(config, cages=cages, build_id=build_id, slices=slices)
     return _keep_placed(_written(kernel, SELFTEST_KERNEL))
 
@@ -203,8 +179,7 @@ def aggregator_kernel(config: AggregatorConfig, *, build_id: int = 0) -> KernelV
 def cmac_kernel(*, build_id: int = 0, top: str = CMAC_KERNEL, mac: str = CMAC_IP, debug: bool = False) -> KernelVerilog:
     """Verilog of the MAC's kernel, with an instance of an IP that is not part of the text.
 
-    A design with several MACs needs a name for the top module and the IP of each, because every IP is placed
-    separately. For ``debug`` there are debug cores.
+    A design with several MACs needs a top module and an IP of each, because every IP is placed separately.
     """
     written = _written(CmacKernel(build_id=build_id, mac=mac), top, debug=debug)
     # The constraints name synchronizers and what they sample by their paths, so all modules on these paths are kept.

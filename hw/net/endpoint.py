@@ -52,9 +52,9 @@ class Endpoint(Component):
     AllReduce n, counted from the join, uses slot ``n mod slots`` in round ``join_round + n div slots``, modulo 2^16
     (hw/net/README.md). The numbers in the picture are priorities: new partials, acknowledgements, probes, resends.
 
-    Latency: `TX_LATENCY` cycles from ``partials`` to ``tx``; `RX_LATENCY` cycles from ``rx`` to ``sums``, if it is
-    their turn. The receiver never waits, so a blocked transmitter cannot block it. A packet is sent again at most
-    5 · slots cycles after it is due (`ResendTimer`), if nothing of a higher priority is to be sent.
+    `TX_LATENCY` cycles from ``partials`` to ``tx``; `RX_LATENCY` from ``rx`` to ``sums``, if it is their turn. The
+    receiver never waits. A packet is sent again at most 5 · slots cycles after it is due, if nothing else is to be
+    sent.
     """
 
     TX_LATENCY = 1
@@ -82,18 +82,16 @@ class Endpoint(Component):
             # Probes to send, and answers of aggregators.
             "probe": In(stream.Signature(PROBE)),
             "echo": Out(ValidSignature(ECHO)),
-            # This slot has waited too long: for FULL with `given_up_partial`, else for CLEAR; or `tx` did not take
-            # the slot's PARTIAL while no other slot was in use. All slots are forgotten, sums that have not been
-            # taken are withdrawn, and no partial is taken until the next join.
+            # This slot has waited too long, for FULL with `given_up_partial`, else for CLEAR; or `tx` did not take its
+            # PARTIAL while no other was in use. All is forgotten, as by `leave`.
             "given_up_slot": Out(config.slot_bits),
             "given_up_round": Out(ROUND_BITS),
             "given_up_partial": Out(1),
             "given_up": Out(1),
-            # Pulse: forget all slots; the next AllReduce uses slot 0 in this round. `partials` must be idle; sums
-            # that have not been taken are withdrawn.
+            # Pulse: forget all slots, withdraw sums; the next AllReduce uses slot 0 in this round. `partials` is idle.
             "join": In(1),
             "join_round": In(ROUND_BITS),
-            # Level: forget all slots. Packets for them are dropped, and no partial is taken until the next join.
+            # Level: forget all slots, withdraw sums, take no partial until the next join.
             "leave": In(1),
             "joined": Out(1),  # neither left nor given up since the last join: partials are taken
             "busy": Out(1),  # a slot waits for the network or holds sums; up to 2 cycles late
@@ -145,8 +143,8 @@ class Endpoint(Component):
         reception = self._receive(m, slots, rounds, submitted & (next_slot == self._config.slots - 1), forget)
         timer = self._transmit(m, slots, next_vacant, rounds, reception, forget)
 
-        # A partial that `tx` does not take has no slot yet, so the resend timer sees none if no other slot waits. The
-        # partial may still be taken in the cycles in which the timer gives up; then it is forgotten with the slots.
+        # A partial that `tx` does not take has no slot yet that the resend timer could see. It may still be taken in
+        # the cycles in which this timer gives up; then it is forgotten with the slots.
         m.submodules.stall = stall = StallTimer()
         m.d.comb += [
             stall.stalled.eq(self.partials.valid & next_vacant & self.joined & ~submitted & ~self.busy),
@@ -276,9 +274,8 @@ class Endpoint(Component):
         send_ack = Signal()
         ack_slot = Signal(self._config.slot_bits, reset_less=True)
         ack_round = Signal(ROUND_BITS, reset_less=True)
-        # If the resend timer has sent a slot's ACK before the queue did, the slot may have been cleared and used again
-        # by now; an ACK of the new round would be false. So the slot is looked up once more, a cycle before its ACK is
-        # sent: CLEAR, a new PARTIAL and its FULL take longer than that.
+        # If the resend timer has sent a slot's ACK, the slot may have been used again; an ACK of the new round would be
+        # false. So it is looked up once more, a cycle before: CLEAR, a new PARTIAL and its FULL take longer than that.
         next_ack = Signal()
         waiting = slots.waits_for_clear
         ack_is_due = lookahead(m, "ack", next_ack, waiting, ack_slot, queue.r_data, only=queue.r_rdy, forget=forget)
@@ -366,10 +363,9 @@ _TIME_BITS = 32
 
 
 class Prober(Component):
-    """A sender of probes: when the host asks for one, and when the endpoint gives up, about the slot that it gave up.
+    """A sender of probes: when the host asks for one, and about a slot that the endpoint gives up.
 
-    The host's probe goes first. A probe that waits to be sent is not replaced: if the endpoint gives up meanwhile, its
-    probe is sent afterwards; a request of the host is ignored.
+    A probe that waits is not replaced: that of the endpoint is sent afterwards, a request of the host is ignored.
     """
 
     def __init__(self, config: WorkerConfig) -> None:

@@ -1,7 +1,6 @@
 """The packet as Amaranth values, and the check that a frame is one.
 
-Fields of `FIELDS` are big-endian and counted in network order; the bus is little-endian: byte i of the frame is bits 8i
-to 8i+7. The functions here route bits between the two orders.
+Fields of `FIELDS` are big-endian; the bus is little-endian: byte i of the frame is bits 8i to 8i+7.
 """
 
 from collections.abc import Iterable
@@ -82,10 +81,9 @@ def shard_mask(workers: Value) -> Value:
 
 
 class FrameCheck(wiring.Component):
-    """The check that a frame is a packet of this format. Latency 1 cycle, one frame a cycle, always ready.
+    """The check that a frame is a packet: one beat of 64 valid bytes, EtherType, version and reserved bits.
 
-    A frame is well-formed if it is one beat of 64 valid bytes with this format's EtherType and version, and its
-    reserved bits are 0; PROBE and ECHO may have any version. All beats of a longer frame are dropped, and counted once.
+    PROBE and ECHO may have any version. A longer frame is dropped, and counted once. Latency 1 cycle, a frame a cycle.
     """
 
     frames: In(stream.Signature(FrameBeat))  # beats from the network

@@ -66,8 +66,8 @@ class Reception(Component):
         m.submodules.check = check = FrameCheck()
         connect_stream(m, wiring.flipped(self.rx), check.frames)
 
-        # First stage, in step with `check`: all comparisons that need no slot. Deciding with 1-bit results in the next
-        # stage keeps wide comparators off the path through the slots' vectors.
+        # First stage, in step with `check`: all comparisons that need no slot, as wide ones would be long on the way
+        # through the slots' vectors.
         worker = self.worker
         heading = parse(self.rx.payload.data)
         to_all = heading.destination[GROUP_BIT]
@@ -114,8 +114,8 @@ class Reception(Component):
         acts = Signal()  # a packet has arrived, and its slot is not being forgotten
         due_full = Signal(reset_less=True)
         due_clear = Signal(reset_less=True)
-        # The packet before changed the same slot, which the vectors show a cycle later. Whatever this one is, it is a
-        # duplicate: FULL and CLEAR of a round are never due one right after the other, as ACK lies between.
+        # The packet before changed the same slot, which the vectors show a cycle later: this one is a duplicate, as
+        # FULL and CLEAR of a round are never due one right after the other.
         repeated = Signal(reset_less=True)
         m.d.comb += passes.eq(check.good & ~Cat(failed.values()).any())
         m.d.sync += [

@@ -25,9 +25,8 @@ def lookahead(
 ) -> Value:
     """The bit of the vector ``bits`` that a pointer selects, as it was one cycle ago, and ``init`` after reset.
 
-    Whether the pointer ``moves`` from ``here`` to ``after`` is known late in a cycle, too late to select a bit of a
-    wide vector as well. So the bits at both go to registers, and the choice is made a cycle later. With ``only`` 0 the
-    next bit counts as 0. ``forget`` is a pulse: the bit is 0 in the next cycle.
+    Whether the pointer ``moves`` from ``here`` to ``after`` is known too late in a cycle to select a bit of a wide
+    vector. So both bits go to registers. With ``only`` 0 the next bit counts as 0. After ``forget`` the bit is 0.
     """
     moved = Signal(name=f"{name}_moved")
     bit_here = Signal(name=f"{name}_here", init=init)
@@ -52,11 +51,10 @@ _ENTRY = data.StructLayout({"sent_at": TIME_BITS, "resends": RESENDS_BITS, "is_p
 
 
 class ResendTimer(Component):
-    """A resend timer that scans one slot after the other; its memory holds when each sent its last packet, how often.
+    """A resend timer that scans slots; its memory holds when each sent its last packet, and how often.
 
-    The scan spends 5 cycles on a slot that waits and 1 on any other, so a resend is offered at most 5 · slots cycles
-    after it is due. An offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in
-    giving up as well.
+    A slot that waits takes 5 cycles, any other 1, so a resend is offered at most 5 · slots cycles after it is due. An
+    offer that ``tx`` does not take within one more wait counts as a resend: a dead link must end in giving up, too.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -75,8 +73,7 @@ class ResendTimer(Component):
             "first_wait": In(TIME_BITS),  # cycles without an answer before the first resend
             # How often this wait doubles from one resend to the next; `first_wait` · 2^`doublings` is below 2^31.
             "doublings": In(DOUBLINGS_BITS),
-            # Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality, so a
-            # slot that already has more resends than a lower limit would never give up.
+            # Resends before giving up; 0 is no limit. Stable while slots wait: it is compared for equality.
             "limit": In(RESENDS_BITS),
             "scan": Out(config.slot_bits),  # the slot being examined
             "is_partial": Out(1),  # it waits for FULL, so its PARTIAL would be sent again; else its ACK

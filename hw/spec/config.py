@@ -26,13 +26,11 @@ class WorkerConfig:
     """Size of a worker."""
 
     engines: int = 1  # datapaths, each with its own memory ports (E): 1 to 32
-    # Memory ports of an engine: 1 or 2, each for an equal part of every line. A U280 needs two: a line of 512 bits at
-    # 250 MHz is 16 GB/s, more than the 14.4 GB/s of one pseudo-channel of its memory (PG276).
+    # Memory ports of an engine, 1 or 2: a line of 512 bits at 250 MHz is more than a U280's channel has (PG276).
     ports: int = 1
     lanes: int = 64  # features of a chunk, processed in one cycle: a power of two, 8 to 64
     chunks: int = 64  # chunks of an engine's model memory: a power of two, 2 to 65536
-    # Lines that an engine keeps between forward and backward pass: a power of two, 8 to 2^20. Those of one micro-batch
-    # must fit, or a run would deadlock (the host refuses it); full speed takes the network's latency in cycles on top.
+    # Lines that an engine keeps for the backward pass: a power of two, 8 to 2^20. Those of a micro-batch must fit.
     line_fifo_depth: int = 1024
     slots: int = 16  # AllReduce operations in flight, half for sums, half for CLEAR: a power of two, 2 to 4096
     table_segments: int = 256  # segments of the loss table: a power of two, 16 to 1024; training needs `TABLE_SEGMENTS`

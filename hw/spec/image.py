@@ -2,27 +2,23 @@
 
 Each engine reads a sequence of lines. Line ``(t·C + c)·S + k`` is plane k (0 is the most significant) of chunk c of
 micro-batch t. Bit ``b·lanes + j`` of a line belongs to lane j of sample 8t + b; bit 0 is the lowest bit of the lowest
-byte. With several memory ports an engine reads an equal part of every line through each, port 0 the lowest banks.
-Labels are eight little-endian int32 for each micro-batch. If samples have weights, the eight of each micro-batch follow
-its labels, little-endian uint32 of the format `IMPORTANCE`. Weights of the model are one little-endian int32 for each
-feature, chunk by chunk, in the memory of port 0.
+byte. Of several memory ports each has an equal part of every line, port 0 the lowest banks. Labels are eight
+little-endian int32 for each micro-batch, followed by eight uint32 of `IMPORTANCE` if samples have weights. Weights of
+the model are one little-endian int32 for each feature, chunk by chunk, in the memory of port 0.
 
-The units of a worker are distributed over its engines in turn: its i-th unit is unit ``i // engines`` of engine
-``i % engines``. A unit takes whole chunks: several if it has more features than there are lanes; one, filled up with
-zeros, if it has fewer. Missing features and samples are zeros.
+The i-th unit of a worker is unit ``i // engines`` of engine ``i % engines``. A unit takes whole chunks: several if it
+has more features than there are lanes; one, filled up with zeros, if fewer. Missing features and samples are zeros.
 
-**An image with directories** leaves out lines of zeros. Micro-batch t of an engine is a directory line, the lines of
-the chunks that it lists, the next directory line, and so on. A directory line is as many descriptors as fit it, each a
-little-endian uint32 (`Descriptor`); behind the last one of a micro-batch it has zeros. Chunks are listed in ascending
-order: those that are not all 0 in these 8 samples, and always the last one, C − 1. Of a listed chunk there are the
-lines with a 1, that of the last plane, and so many others that after the first no two planes in a row are missing
-(`kept_planes`). All planes are read: P is S.
+**An image with directories** leaves out lines of zeros. A micro-batch is a directory line, the lines of the chunks that
+it lists, the next directory line, and so on. A directory line is little-endian uint32 `Descriptor`, as many as fit,
+with zeros behind the last of a micro-batch. Chunks are listed in ascending order: those that are not all 0, and always
+the last one, C − 1. Of a listed chunk there are the lines with a 1, that of the last plane, and so many others that
+after the first no two planes in a row are missing (`kept_planes`). All planes are read: P is S.
 
-A sparse worker has a list of the features that are not 0 instead of lines, and no engines that its units are for.
-Memory 0 has int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``, the first from 0
-on. Memory 1 has their keys, uint32: the feature's place among those of the worker, units filled up to whole chunks,
-<< 3 | the sample's bank, ascending within a micro-batch. Memory 2 has their values, a byte each: an S-bit integer.
-Labels and weights are as above.
+A sparse worker has a list of the features that are not 0 instead, and no engines that its units are for. Memory 0 has
+int64 ``starts``: micro-batch t has the entries from ``starts[t]`` to ``starts[t + 1]``. Memory 1 has their keys,
+uint32: the feature's place in the worker, units filled up to whole chunks, << 3 | the sample's bank, ascending within a
+micro-batch. Memory 2 has their values, a byte each: an S-bit integer. Labels and weights are as above.
 """
 
 from collections.abc import Sequence
@@ -56,16 +52,13 @@ class Descriptor(NamedTuple):
 
     @property
     def planes(self) -> list[int]:
-        """Planes of its lines."""
         return [self.first, *(self.first + 1 + bit for bit in range(7) if self.later >> bit & 1)]
 
     def encode(self) -> int:
-        """The word in a directory."""
         return sum(int(value) << DESCRIPTOR_SHIFTS[name] for name, value in self._asdict().items())
 
     @classmethod
     def decode(cls, word: int) -> "Descriptor":
-        """Undo `encode`."""
         chunk, first, later, last = (
             word >> DESCRIPTOR_SHIFTS[name] & (1 << DESCRIPTOR_FIELDS[name]) - 1 for name in cls._fields
         )
@@ -75,8 +68,7 @@ class Descriptor(NamedTuple):
 def kept_planes(ones: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Planes of listed chunks that have a line, from those that have a 1: bool (..., S) both.
 
-    The hardware doubles a sum once or twice from one line to the next (Horner's rule), so one plane at most may be
-    missing between two lines, and none behind the last.
+    Horner's rule doubles a sum once or twice from line to line, so at most one plane is missing between two.
     """
     kept = ones.copy()
     kept[..., -1] = True
@@ -118,7 +110,6 @@ class ImageLayout:
 
     @property
     def unit_lanes(self) -> int:
-        """Features of a unit including padding."""
         return self.unit_chunks * self.config.lanes
 
     @property
@@ -150,7 +141,6 @@ class ImageLayout:
         return units.reshape(*leading, -1)[..., : self.features]
 
     def place(self, feature: int) -> tuple[int, int, int]:
-        """Engine, chunk and lane of the shard's feature of this number."""
         number, within = divmod(feature, self.unit)
         chunk, lane = divmod(within, self.config.lanes)
         return number % self.config.engines, number // self.config.engines * self.unit_chunks + chunk, lane
@@ -167,17 +157,14 @@ class ImageLayout:
 
     @property
     def lines_bytes(self) -> int:
-        """Bytes of the lines of a memory port."""
         return self.micro_batches * self.chunks * self.stored * self.config.port_bytes
 
     @property
     def labels_bytes(self) -> int:
-        """Bytes of the labels."""
         return self.micro_batches * LABEL_BYTES
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of an engine's weights."""
         return self.chunks * self.config.lanes * 4
 
     def memories(self, q: IntArray) -> list[npt.NDArray[np.uint8]]:
@@ -243,7 +230,6 @@ class ImageLayout:
         return self._list(self._join_ports(self.pack_lines(q)))
 
     def _list(self, whole: npt.NDArray[np.uint8]) -> list[list[list[Descriptor]]]:
-        """`descriptors` of lines of engines."""
         ones = np.asarray(whole.any(axis=(-2, -1))) if self.directory else np.ones(whole.shape[:4], np.bool_)
         listed, kept = np.asarray(ones.any(axis=-1)), kept_planes(ones)
         listed[..., -1] = True
@@ -255,9 +241,9 @@ class ImageLayout:
         return found
 
     def pack_directories(self, q: IntArray) -> tuple[list[npt.NDArray[np.uint8]], IntArray]:
-        """The memories of an image with directories, by definition and not fast: uint8 (lines, 8/ports, lanes/8) each.
+        """The memories of an image with directories, by definition: uint8 (lines, 8/ports, lanes/8) each.
 
-        And the lines of an engine before each micro-batch, those of directories included: int64 (engines, T + 1).
+        And the lines of an engine before each micro-batch, directories included: int64 (engines, T + 1).
         """
         ports, whole = self.config.ports, self._join_ports(self.pack_lines(q))
         memories: list[npt.NDArray[np.uint8]] = []

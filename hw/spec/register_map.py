@@ -181,7 +181,7 @@ def halves(counters: Mapping[str, Counter]) -> list[Register]:
 
 
 class RegisterMap:
-    """All registers of a kernel, with unique names and offsets, in the order of the offsets."""
+    """All registers of a kernel, with unique names and offsets, by offset."""
 
     def __init__(self, registers: Iterable[Register]) -> None:
         listed = sorted(registers, key=lambda register: register.offset)
@@ -245,7 +245,7 @@ class RegisterClient:
 def find_other_map(
     client: RegisterClient, identity: Sequence[Register], magic: int, version: int, *, unknown: str, who: str
 ) -> str | None:
-    """A message that begins with ``unknown`` or ``who`` if a kernel's magic word or version is another, else None."""
+    """A message, from ``unknown`` or ``who`` on, if a kernel's magic word or version is another; else None."""
     word, there = (client.read(register)["value"] for register in identity[:2])
     if word != magic:
         return f"{unknown} is {word:#010x}, not {magic:#010x}"

@@ -40,14 +40,13 @@ ENGINE_SETTINGS = data.StructLayout(
         "run_stale": 1,
     }
 )
-"""Settings of a run, named as fields of registers and stable from its start to its end; ``exempt`` is that the engine
-has a weight without penalties."""
+"""Settings of a run, named as fields of registers and stable; ``exempt``: the engine has a weight without penalties."""
 
 
 COMMANDS = data.StructLayout(dict.fromkeys(("load", "zero", "train", "store", "abort"), 1))
-"""Commands from the worker to its engines, pulses: fill the model from memory, or with zeros; read the lines of the run
-and train on them; write the model to memory; stop, except for a store. After ``abort`` the engine is idle when nothing
-more will come from memory, and a reset must follow."""
+"""Commands from the worker to its engines, pulses: fill the model from memory, or with zeros; train; write the model to
+memory; stop, except for a store. After ``abort`` the engine is idle when no more comes from memory; a reset must
+follow."""
 
 
 def engine_state(config: WorkerConfig) -> data.StructLayout:
@@ -77,21 +76,17 @@ def lines_reader(config: WorkerConfig) -> StridedReader:
 class Scoreboard(wiring.Component):
     """Scoreboard of weights, by which a forward pass follows the backward pass before it chunk by chunk.
 
-    The forward pass of a mini-batch may read a chunk as soon as the last backward pass of the mini-batch before has
-    made its weights final. Both passes go through the chunks in order, so a count of the final chunks not yet read
-    replaces a bit for each. It is kept as credits: a final update earns one, the first micro-batch of a mini-batch
-    spends one for every chunk. A run of C chunks begins with C credits::
+    The forward pass of a mini-batch may read a chunk as soon as the backward pass before has made its weights final.
+    Both go through the chunks in order, so a count suffices: a final update earns a credit, the first micro-batch of a
+    mini-batch spends one for every chunk. A run of C chunks begins with C credits::
 
         micro-batch     first          others           last backward pass
         credits         C ──▶ 0        0, not needed    0 ──▶ C
 
-    The other micro-batches need no credits, because weights do not change before all sums of the mini-batch have come.
-    At the end of a run all credits are back, which tells the engine that every update is done.
-
-    With ``stale`` a run begins with 2·C credits, so the forward pass may be a mini-batch ahead, on weights that lack
-    one update: mini-batch k reads version k − 1, or 0 for the first two. Two versions are then in use, one in each half
-    of the model memory. Version v + 1 overwrites version v − 1, which mini-batch v has read to its end before its last
-    backward pass begins.
+    Once all credits are back, every update is done. With ``stale`` a run begins with 2·C credits, so the forward pass
+    may be a mini-batch ahead, on weights that lack one update: mini-batch k reads version k − 1, or 0 for the first
+    two. Two versions are then in use, one in each half of the model memory. Version v + 1 overwrites version v − 1,
+    which mini-batch v has read to its end before its last backward pass begins.
     """
 
     start: In(1)  # pulse before a run
@@ -128,9 +123,8 @@ class Scoreboard(wiring.Component):
         with m.Elif(self.spend & ~self.earn):
             m.d.sync += [credits.eq(credits - 1), self.credit.eq(credits != 1)]
 
-        # Without `stale` both halves stay the same. With it they alternate: readers change to the other half when they
-        # have read a mini-batch to its end, but not after the first, because the second reads version 0 too; writers
-        # change when a version is complete.
+        # With `stale` halves alternate: readers change when they have read a mini-batch to its end, but not after the
+        # first, because the second reads version 0 too; writers change when a version is complete.
         first_mini_batch = Signal()
         with m.If(self.reload):
             m.d.sync += self.latest_half.eq(0)
@@ -168,13 +162,12 @@ class Engine(Component):
         memory    ◀──────────────────────┼────────┤ storer │
                                          └──      └────────┘
 
-    An engine is meant to be placed as a region of the chip: every input but those of the memory ports goes into a
-    register, and every output comes from one, except for the length of a burst, which comes from a subtraction. The
-    reset is one of these inputs. It must last at least 2 cycles, so that nothing valid is at the outputs in the cycle
-    in which the engine is still in reset and others are not.
+    An engine is placed as a region of the chip: every input but those of the memory ports goes into a register, and
+    every output comes from one, but the length of a burst. The reset, too, which must last at least 2 cycles, so that
+    nothing valid is at the outputs in the cycle in which the engine is still in reset and others are not.
 
-    A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the start of their forward pass
-    and the start of their backward pass. So there is always room for its dot products and deltas.
+    A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the starts of their passes. So
+    there is always room for its dot products and deltas.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -282,11 +275,9 @@ class Engine(Component):
         ]
         m.d.comb += forward.permit_micro_batch.eq(in_flight != config.in_flight)
 
-        # For the counters: if the next line must wait, does it wait for sums or for the backward pass? Without the
-        # weights of its chunk it waits for sums while some of the mini-batch before have not come; with staleness those
-        # may be missing, so the ones before them count. With its weights it waits for the backward pass to make room,
-        # which waits for sums unless it is busy. Passing over chunks is part of following the backward pass, and
-        # what directories take counts as such.
+        # For the counters: if the next line must wait, is it for sums or for the backward pass? Without the weights of
+        # its chunk it is for sums while some of the mini-batch before have not come, with staleness of the one before
+        # that. With them it is for the backward pass to make room, which waits for sums unless it is busy.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.engine += may_miss.eq(Mux(settings.run_stale, settings.micro_batches, 0))
@@ -310,7 +301,27 @@ class Engine(Component):
         for reader in readers:
             taken = Mux(loading, loader.beats.ready, forward.lines.ready & all_valid)
             m.d.comb += reader.data.ready.eq(taken | aborting)
-        self._plan(m, readers, settings, groups, commands, lines_address, model_address)
+        # They read the wanted planes of all chunks of the run, or all lines of an image with directories; or the
+        # weights.
+        weight_beats_bits = (config.weight_beats - 1).bit_length()
+        for reader, address in zip(readers, lines_address, strict=True):
+            m.d.comb += [
+                reader.base.eq(address),
+                reader.burst_beats.eq(Mux(settings.format_directory, 1, settings.format_precision)),
+                reader.stride_beats.eq(Mux(settings.format_directory, 1, settings.format_stored)),
+                reader.bursts.eq(groups),
+                reader.start.eq(commands.train),
+                reader.stop.eq(commands.abort),
+            ]
+            if reader is readers[0]:
+                with m.If(commands.load):
+                    m.d.comb += [
+                        reader.base.eq(model_address),
+                        reader.burst_beats.eq(1),
+                        reader.stride_beats.eq(1),
+                        reader.bursts.eq(settings.chunks << weight_beats_bits),
+                        reader.start.eq(1),
+                    ]
 
         # The loader writes the model, zeros too. The forward pass and the storer share its read port.
         half = Signal(config.chunk_bits)
@@ -389,35 +400,3 @@ class Engine(Component):
             self.state.events.update_ends.eq(model.wrote_last),
         ]
         return m
-
-    def _plan(
-        self,
-        m: Module,
-        readers: list[StridedReader],
-        settings: Any,
-        groups: Signal,
-        commands: Any,
-        lines_address: list[Signal],
-        model_address: Signal,
-    ) -> None:
-        """Set what the readers read: the weights of all chunks, or the wanted planes of all chunks of the run, or all
-        lines of an image with directories."""
-        weight_beats_bits = (self._config.weight_beats - 1).bit_length()
-        for index, (reader, address) in enumerate(zip(readers, lines_address, strict=True)):
-            m.d.comb += [
-                reader.base.eq(address),
-                reader.burst_beats.eq(Mux(settings.format_directory, 1, settings.format_precision)),
-                reader.stride_beats.eq(Mux(settings.format_directory, 1, settings.format_stored)),
-                reader.bursts.eq(groups),
-                reader.start.eq(commands.train),
-                reader.stop.eq(commands.abort),
-            ]
-            if index == 0:
-                with m.If(commands.load):
-                    m.d.comb += [
-                        reader.base.eq(model_address),
-                        reader.burst_beats.eq(1),
-                        reader.stride_beats.eq(1),
-                        reader.bursts.eq(settings.chunks << weight_beats_bits),
-                        reader.start.eq(1),
-                    ]

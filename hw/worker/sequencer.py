@@ -40,9 +40,9 @@ class RunSizes(wiring.Component):
     # Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
     total_micro_batches: Out(COUNT_BITS)
     total_chunks: Out(COUNT_BITS)
-    # The run has no micro-batch, chunk or plane; or more planes than there are, or fewer, with directories; or units of
-    # more than 64 features; or its model, or the lines of a micro-batch, exceed what the worker holds. With directories
-    # only the host knows how many lines these are, but there must be some.
+    # The run has no micro-batch, chunk or plane; more planes than there are, or fewer, with directories; units of more
+    # than 64 features; or its model, or the lines of a micro-batch, exceed the worker. With directories only the host
+    # knows how many lines these are, but there must be some.
     impossible: Out(1)
     done: Out(1)  # pulse: the results are valid
 
@@ -126,12 +126,9 @@ class Phase(enum.Enum, shape=2):
     """Phase of a worker, as the cycle counters distinguish it."""
 
     IDLE = 0
-    MODEL = 1
-    """The run is prepared, or the model is loaded, cleared or stored."""
-    TRAIN = 2
-    """Lines are read, or updates are outstanding."""
-    FINISH = 3
-    """Training is over: acknowledgements are outstanding, or an aborted run is cleaned up."""
+    MODEL = 1  # the run is prepared, or the model is loaded, cleared or stored
+    TRAIN = 2  # lines are read, or updates are outstanding
+    FINISH = 3  # acknowledgements are outstanding, or an aborted run is cleaned up
 
 
 class Sequencer(wiring.Component):
@@ -141,9 +138,9 @@ class Sequencer(wiring.Component):
                    │          └───────────┴────────┴─▶ abort ─▶ reset ────────▲
                    └─▶ refused ───────────────────────────────────────────────┘
 
-    A phase begins with a one-cycle command to the engines. ``engines_idle`` falls within 3 cycles and rises when they
-    have finished. An abort waits until no more data come from memory and then resets all that takes part in training.
-    ``done`` comes `END_CYCLES` after the end of the run.
+    A phase begins with a command to the engines; ``engines_idle`` falls within 3 cycles and rises when they have
+    finished. An abort waits until no more comes from memory, then resets all that trains. ``done`` comes `END_CYCLES`
+    after the end of the run.
     """
 
     start: In(1)  # level: the host wants a run
@@ -257,13 +254,11 @@ class Sequencer(wiring.Component):
 class Counters(Component):
     """Counters of a run: its cycles by cause, its packets and dropped frames.
 
-    Every cycle of a run has exactly one cause, so the causes add up to ``CYCLES``. Training cycles are judged by the
-    forward pass of engine 0. It takes a line (busy); or its last line is gone (drain); or there is no line (memory); or
-    the line waits for sums that have not come (network) or for the backward pass (chaining). The cycles before the
-    first line is requested belong to the preparation of the run (model).
+    Every cycle of a run has exactly one cause. Training cycles are judged by the forward pass of engine 0: it takes a
+    line (busy); its last line is gone (drain); there is no line (memory); the line waits for sums that have not come
+    (network) or for the backward pass (chaining). Cycles before the first line is requested are preparation (model).
 
-    Between runs the outputs follow the counters, at most `END_CYCLES` behind. During a run they change only at a
-    snapshot, so all are of one moment, however long the host takes to read them.
+    Between runs the outputs follow the counters, at most `END_CYCLES` behind; during a run they change at a snapshot.
     """
 
     def __init__(self, config: WorkerConfig) -> None:

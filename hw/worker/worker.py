@@ -83,11 +83,9 @@ class Worker(Component):
                             │                    │ labels
         control ──▶ RegisterFile ─ Sequencer  StridedReader ◀── labels_memory
 
-    Components have ports that are named as fields of registers (`RegisterFile.connect`). What is wired here is what
-    they have to do with one another. The reset must last at least 2 cycles, as that of an `Engine`.
-
-    The host can read ``build_id`` back, to tell builds apart. ``engine`` makes an `Engine`, or a `BlackBox` where
-    engines are written as Verilog of their own.
+    Ports of components that are named as fields of registers are connected to these (`RegisterFile.connect`). The reset
+    must last at least 2 cycles, as that of an `Engine`, which ``engine`` makes: or a `BlackBox`, for Verilog of its
+    own.
     """
 
     def __init__(
@@ -113,8 +111,8 @@ class Worker(Component):
         engines = [self._engine(config) for _ in range(config.engines)]
         states = [engine.state for engine in engines]
 
-        # All that takes part in training is reset at the end of an aborted run, too. The clock is the same. Each engine
-        # has a register for its reset, and the other parts have one together: so all are in reset at the same time.
+        # All that trains is reset at the end of an aborted run, too. Each engine has a register for its reset, the
+        # other parts one together: so all are in reset at the same time.
         resets = {"engines": ResetSignal("sync") | sequencer.reset, "training": Signal(init=1, reset_less=True)}
         m.d.sync += resets["training"].eq(resets["engines"])
         for domain, reset in resets.items():
@@ -150,9 +148,8 @@ class Worker(Component):
             labels.bursts.eq(run_sizes.total_micro_batches),
         ]
 
-        # Reasons to end a run early are held until it has ended: an abort by the host, and a memory error. A worker
-        # that has not joined a job also ends its run early. A run that ends early leaves the job, because packets of it
-        # may still be in the network.
+        # Reasons to end a run early are held until it has ended: an abort by the host, a memory error, no job. Such a
+        # run leaves the job, because packets of it may still be in the network.
         aborting, failed = Signal(), Signal()
         memory_error = Cat(state.memory_error for state in states).any() | labels.error
         with m.If(sequencer.done):
@@ -193,7 +190,29 @@ class Worker(Component):
             registers.status_weight_saturated.eq(Cat(state.weight_saturated for state in states).any()),
             registers.status_memory_error.eq(memory_error),
         ]
-        self._connect_engines(m, registers, sequencer, run_sizes, partial_sum, loss, engines)
+        settings: Any = Signal(ENGINE_SETTINGS)
+        registers.connect(m, settings)
+        without_lines = Signal(config.engines, reset_less=True)  # of numbers of 40 bits, so compared in time
+        m.d.comb += run_sizes.no_lines.eq(without_lines.any())
+        for index, engine in enumerate(engines):
+            for port, memory in enumerate((engine.memory, *engine.extra_memory)):
+                wiring.connect(m, memory, wiring.flipped(memory_port(config, self, index * config.ports + port)))
+            connect_stream(m, engine.dots, partial_sum.dots[index])
+            lines = registers.wide(f"lines{index}")
+            m.d.sync += without_lines[index].eq(lines == 0)
+            m.d.comb += [
+                engine.deltas.payload.eq(loss.deltas.payload),
+                engine.deltas.valid.eq(loss.deltas.valid),
+                engine.commands.eq(sequencer.commands),
+                engine.settings.eq(settings),
+                engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
+                engine.groups.eq(Mux(settings.format_directory, lines, run_sizes.total_chunks)),
+                engine.model_address.eq(registers.wide(f"model{index}_address")),
+                *(
+                    address.eq(registers.wide(f"lines{index}_{port}_address"))
+                    for port, address in enumerate(engine.lines_address)
+                ),
+            ]
 
         m.d.comb += [
             counters.clear.eq(sequencer.started),
@@ -226,42 +245,6 @@ class Worker(Component):
         ]
         add_debug_core(m, platform, CoreKind.ANALYSER, ANALYSER, ClockSignal(), probes)
         return m
-
-    def _connect_engines(
-        self,
-        m: Module,
-        registers: RegisterFile,
-        sequencer: Sequencer,
-        run_sizes: RunSizes,
-        partial_sum: PartialSum,
-        loss: LossUnit,
-        engines: list[Any],
-    ) -> None:
-        """Connect the engines to their memory, to what they exchange with the other parts, and to their registers."""
-        config = self._config
-        settings: Any = Signal(ENGINE_SETTINGS)
-        registers.connect(m, settings)
-        without_lines = Signal(config.engines, reset_less=True)  # of numbers of 40 bits, so compared in time
-        m.d.comb += run_sizes.no_lines.eq(without_lines.any())
-        for index, engine in enumerate(engines):
-            for port, memory in enumerate((engine.memory, *engine.extra_memory)):
-                wiring.connect(m, memory, wiring.flipped(memory_port(config, self, index * config.ports + port)))
-            connect_stream(m, engine.dots, partial_sum.dots[index])
-            lines = registers.wide(f"lines{index}")
-            m.d.sync += without_lines[index].eq(lines == 0)
-            m.d.comb += [
-                engine.deltas.payload.eq(loss.deltas.payload),
-                engine.deltas.valid.eq(loss.deltas.valid),
-                engine.commands.eq(sequencer.commands),
-                engine.settings.eq(settings),
-                engine.settings.exempt.eq(registers.exempt_exempt & (registers.exempt_engine == index)),
-                engine.groups.eq(Mux(settings.format_directory, lines, run_sizes.total_chunks)),
-                engine.model_address.eq(registers.wide(f"model{index}_address")),
-                *(
-                    address.eq(registers.wide(f"lines{index}_{port}_address"))
-                    for port, address in enumerate(engine.lines_address)
-                ),
-            ]
 
 
 WORKER = "p4sgd_worker"  # name of the worker's module

@@ -79,6 +79,9 @@ class LineOrder(Proof):
         with m.Elif(~dut.o.valid):
             m.d.sync += waits.eq(waits + 1)
         m.d.comb += Assert(waits < LineFIFO.LATENCY)  # nothing is lost
+        level_before = Signal.like(item.level, init=-1)
+        m.d.sync += level_before.eq(item.level)
+        m.d.comb += Assert(dut.i.ready | (level_before >= self.CONFIG.line_fifo_depth - 1))  # a micro-batch fits
 
     def strengthen(self, m):
         """Items are fetched, on their way, or in the memory."""
