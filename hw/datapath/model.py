@@ -82,8 +82,7 @@ class Update(Component):
             "loaded": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
             # New weights, `LATENCY` cycles after the gradients.
             "updated": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-            # A lane was saturated, `SATURATED_LATENCY` cycles after gradients.
-            "saturated": Out(1),
+            "saturated": Out(1),  # a lane was saturated, `SATURATED_LATENCY` cycles after gradients
         }
         super().__init__(ports)
 

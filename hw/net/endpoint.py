@@ -91,8 +91,7 @@ class Endpoint(Component):
             # Pulse: forget all slots, withdraw sums; the next AllReduce uses slot 0 in this round. `partials` is idle.
             "join": In(1),
             "join_round": In(ROUND_BITS),
-            # Level: forget all slots, withdraw sums, take no partial until the next join.
-            "leave": In(1),
+            "leave": In(1),  # level: forget all slots, withdraw sums, take no partial until the next join
             "joined": Out(1),  # neither left nor given up since the last join: partials are taken
             "busy": Out(1),  # a slot waits for the network or holds sums; up to 2 cycles late
             # Pulses: a packet was sent; it had been sent before; a frame has come; it was dropped, and why.

@@ -157,8 +157,7 @@ class Sequencer(wiring.Component):
     impossible: In(1)  # with `counted`: the run is refused
     status_refused: Out(1)  # pulse: a run was refused
     commands: Out(COMMANDS)  # to the engines
-    # Level: end the run as soon as memory allows. A store is completed first, and is valid.
-    end_early: In(1)
+    end_early: In(1)  # Level: end the run as soon as memory allows. A store is completed first, and is valid.
     aborting: Out(1)  # data from memory are discarded
     reset: Out(1)  # resets all that takes part in training
     labels_idle: In(1)  # the reader of labels is idle

@@ -50,8 +50,7 @@ def worker_signature(config: WorkerConfig) -> wiring.Signature:
             # Ethernet frames to and from the MAC.
             "tx": Out(stream.Signature(FrameBeat)),
             "rx": In(stream.Signature(FrameBeat)),
-            # No run is wanted or under way, and the counters show the last one. The same as CTRL.idle.
-            "idle": Out(1),
+            "idle": Out(1),  # No run is wanted or under way, and the counters show the last one. The same as CTRL.idle.
             # A pulse for each of `p4sgd.hw.spec.run.EVENTS`, a cycle after it, for monitors; free if left open.
             "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
         }

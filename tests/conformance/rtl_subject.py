@@ -47,7 +47,7 @@ class RtlSubject:
 
     @resume
     async def end(self, place: int) -> None:
-        await self._host.write((registers.END, {"place": place}))
+        await self._host.write(registers.END, place=place)
 
     @resume
     async def exchange(self, frames: Sequence[tuple[int, bytes]], answers: int) -> list[tuple[int, bytes]]:

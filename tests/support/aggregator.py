@@ -6,7 +6,7 @@ from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import Packet, PacketType
-from support.axi import LiteMaster
+from support.axi import LiteMaster, Registers
 
 MAC = 0x0250_0000_0001
 """The aggregator's address."""
@@ -18,24 +18,16 @@ def packet_of(job: Job, kind: PacketType, shard: int, slot: int = 0, number: int
     return Packet(kind, job.number, slot, number, shard, workers, 1 << shard, tuple(values), MAC, source)
 
 
-class Host:
+class Host(Registers):
     """Sets the aggregator up through its registers; ``master`` moves words, if not those of the port ``control``."""
 
     def __init__(self, dut, config: AggregatorConfig, stall: float = 0.0, *, master: Any = None) -> None:
         self.config = config
-        self._master = master or LiteMaster(dut, "control", stall)
-
-    async def write(self, *writes) -> None:
-        """Registers with their fields, in order."""
-        for register, fields in writes:
-            await self._master.write(register.offset, register.encode(**fields))
+        super().__init__(master or LiteMaster(dut, "control", stall))
 
     async def write_pair(self, pair, value: int) -> None:
         for half, word in zip(pair, (value & 0xFFFFFFFF, value >> 32), strict=True):
-            await self.write((half, {"value": word}))
-
-    async def read(self, register) -> dict[str, int]:
-        return register.decode(await self._master.read(register.offset))
+            await self.write(half, value=word)
 
     async def set_mac(self) -> None:
         await self.write_pair(registers.MAC, MAC)
@@ -43,29 +35,26 @@ class Host:
     async def begin(self, place: int, job: Job, first_round: int) -> None:
         """Have a job served; returns when it is."""
         settings, *group_mac, ports = registers.job_registers(place)
-        await self.write((registers.END, {"place": place}))
+        await self.write(registers.END, place=place)
         for shard, member in enumerate(job.members):
             await self.write_pair(registers.MEMBER_MAC, member.mac)
-            await self.write((registers.MEMBER, {"place": place, "shard": shard, "port": member.port}))
-        await self.write((settings, {"number": job.number, "workers": len(job.members)}), (ports, {"value": job.ports}))
+            await self.write(registers.MEMBER, place=place, shard=shard, port=member.port)
+        await self.write(settings, number=job.number, workers=len(job.members))
+        await self.write(ports, value=job.ports)
         await self.write_pair(group_mac, job.group_mac)
-        await self.write((registers.BEGIN, {"place": place, "round": first_round}))
+        await self.write(registers.BEGIN, place=place, round=first_round)
         while (await self.read(registers.JOBS))["clearing"]:
             pass
         assert (await self.read(registers.JOBS))["running"] >> place & 1
 
     async def counters(self) -> dict[str, int]:
         """All counters of one moment."""
-        await self.write((registers.SNAPSHOT, {}))
-        found = {}
-        for name, counter in registers.counters(self.config).items():
-            low, high = counter.registers
-            found[name] = (await self.read(low))["value"] | (await self.read(high))["value"] << 32
-        return found
+        await self.write(registers.SNAPSHOT)
+        return await self.read_counters(registers.counters(self.config))
 
     async def look(self, place: int, slot: int) -> tuple[int, int, int]:
         """Round and bitmaps of a slot."""
-        await self.write((registers.LOOK, {"place": place, "slot": slot}))
+        await self.write(registers.LOOK, place=place, slot=slot)
         while not (shown := await self.read(registers.SLOT_ROUND))["ready"]:
             pass
         bitmaps = [await self.read(r) for r in (registers.SLOT_AGGREGATED, registers.SLOT_ACKNOWLEDGED)]
@@ -73,6 +62,6 @@ class Host:
 
     async def look_member(self, place: int, shard: int) -> Member:
         """The worker noted as a shard of a job."""
-        await self.write((registers.LOOK_MEMBER, {"place": place, "shard": shard}))
+        await self.write(registers.LOOK_MEMBER, place=place, shard=shard)
         low, high, port = [(await self.read(r))["value"] for r in (*registers.SHOWN_MAC, registers.SHOWN_PORT)]
         return Member(low | high << 32, port)

@@ -1,8 +1,10 @@
 """AXI4 and AXI4-Lite ends for benches, with random stalls; payloads are the packed structs of hw/bus."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from p4sgd.hw.bus.axi import BURST_INCR, RESPONSE_OKAY
+from p4sgd.hw.spec.register_map import Counter, Register
 from support.streams import StreamSink, StreamSource
 
 
@@ -82,6 +84,27 @@ class WriteMemory:
                     if strobe >> byte & 1:
                         self.contents[request.address + beat * step + byte] = _field(word, 8 * byte, 8)
             self._responses.send([self.response])
+
+
+class Registers:
+    """Registers by fields, through ``master``, which moves words."""
+
+    def __init__(self, master: Any) -> None:
+        self._master = master
+
+    async def read(self, register: Register) -> dict[str, int]:
+        return register.decode(await self._master.read(register.offset))
+
+    async def write(self, register: Register, **fields: int) -> None:
+        await self._master.write(register.offset, register.encode(**fields))
+
+    async def read_counters(self, counters: Mapping[str, Counter]) -> dict[str, int]:
+        """The values of counters, by name."""
+        found = {}
+        for name, counter in counters.items():
+            low, high = [(await self.read(half))["value"] for half in counter.registers]
+            found[name] = low | high << 32
+        return found
 
 
 class LiteMaster:

@@ -152,7 +152,7 @@ async def answers_as_the_model(dut, stall):
                 await host.begin(place, job, first_round)
                 twin.model.begin(place, job, first_round)
             elif random.random() < 0.3:
-                await host.write((registers.END, {"place": place}))
+                await host.write(registers.END, place=place)
                 twin.model.end(place)
         rx.send(twin.random_payloads(parameters()["packets"]))
         await rx.drained()
@@ -211,7 +211,7 @@ async def a_job_that_begins_disturbs_no_other(dut):
     for place, shard in random.sample(everyone, len(everyone)):
         assert await host.look_member(place, shard) == twin.jobs[place].members[shard]
     while twin.config.jobs > 1 and len(tx.items) < len(twin.expected) // 2:
-        await host.write((registers.BEGIN, {"place": twin.config.jobs - 1, "round": random.randrange(65536)}))
+        await host.write(registers.BEGIN, place=twin.config.jobs - 1, round=random.randrange(65536))
         while (await host.read(registers.JOBS))["clearing"]:
             pass
     await rx.drained()

@@ -1,4 +1,4 @@
-"""The RTL endpoint and the Python aggregator, over links that lose, repeat and reorder."""
+"""The RTL endpoint packet by packet; tests/system/test_rtl_identical.py has its sums over links with faults."""
 
 import dataclasses
 import itertools
@@ -8,7 +8,6 @@ from collections import Counter
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
-from support.aggregator_model import Aggregator
 from support.bench import parameters, run_bench, start, times
 from support.frames import beat, frame_in
 from support.signals import Cycles, cycles_until, drive, pulse
@@ -17,7 +16,6 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.net.reception import ECHO
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import BROADCAST, FIELDS, FRAME_BYTES, DropReason, Packet, PacketType
 from p4sgd.sim.network.endpoint import Endpoint as EndpointModel
 
@@ -110,81 +108,6 @@ def packets_on(tx, begin=0):
 
 def kinds_on(tx, begin=0):
     return [(packet.type, packet.slot, packet.round) for packet in packets_on(tx, begin)]
-
-
-class Lab:
-    """The other workers as models, the aggregator, and links with faults in both directions."""
-
-    def __init__(self, dut, fault, first_round):
-        slots, workers, self.shard = (parameters()[name] for name in ("slots", "workers", "shard"))
-        self.fault, self.now = fault, 0
-        macs = [LOCAL + (0 if shard == self.shard else 1 + shard) for shard in range(workers)]
-        self.aggregator = Aggregator(slots, mac=MAC)
-        members = tuple(Member(mac, port) for port, mac in enumerate(macs))
-        self.aggregator.begin(0, Job(JOB, members, GROUP, (1 << workers) - 1), first_round)
-        common = {"job": JOB, "workers": workers, "peer_mac": MAC, "first_round": first_round, "resend_after": 400}
-        self.others = {
-            shard: EndpointModel(slots, shard=shard, local_mac=mac, **common)
-            for shard, mac in enumerate(macs)
-            if shard != self.shard
-        }
-        self.todo = {shard: [] for shard in self.others}
-        self.events = []
-        self.rx = StreamSource(dut, "rx")
-        StreamSink(dut, "tx", fault, on_item=lambda item: self._send_up(frame_in(item), self.shard))
-        cocotb.start_soon(self._run(dut))
-
-    def _after(self, action):
-        if random.random() >= self.fault:
-            for _ in range(2 if random.random() < self.fault else 1):
-                self.events.append((self.now + random.randint(1, 1 + int(200 * self.fault)), action))
-
-    def _send_up(self, frame, port):
-        self._after(lambda: self._at_aggregator(frame, port))
-
-    def _at_aggregator(self, frame, port):
-        answer = self.aggregator.receive_frame(frame, port)
-        for shard in range(len(self.others) + 1):
-            if answer is not None and answer.ports >> shard & 1:
-                self._after(lambda shard=shard: self._at_worker(answer.packet.to_bytes(), shard))
-
-    def _at_worker(self, frame, shard):
-        if shard == self.shard:
-            self.rx.send([beat(frame)])
-        elif (reply := self.others[shard].receive_frame(frame, self.now)) is not None:
-            self._send_up(reply.to_bytes(), shard)
-
-    async def _run(self, dut):
-        while True:
-            await RisingEdge(dut.clk)
-            self.now += 1
-            due = [action for time, action in self.events if time <= self.now]
-            self.events = [event for event in self.events if event[0] > self.now]
-            for action in due:
-                action()
-            for shard, endpoint in self.others.items():
-                for packet in endpoint.resend(self.now):
-                    self._send_up(packet.to_bytes(), shard)
-                if self.todo[shard] and endpoint.can_submit and random.random() < 0.2:
-                    self._send_up(endpoint.submit(self.todo[shard].pop(0), self.now).to_bytes(), shard)
-
-
-@cocotb.test()
-@cocotb.parametrize(fault=[0.0, 0.15], first_round=[1, 65530])
-async def sums_in_order(dut, fault, first_round):
-    workers, shard = parameters()["workers"], parameters()["shard"]
-    count = parameters()["slots"] * (15 if workers < 10 else 7)  # past round 65535
-    await begin(dut, random.choice([0, 20, 300]) if fault else 300)
-    lab = Lab(dut, fault, first_round)
-    partials, sums = StreamSource(dut, "partials", fault), StreamSink(dut, "sums", fault)
-    await join(dut, first_round)
-    values = [[[random.randint(-1000, 1000) for _ in range(8)] for _ in range(count)] for _ in range(workers)]
-    for other, todo in lab.todo.items():
-        todo += values[other]
-    partials.send(pack(item, 32) for item in values[shard])
-    got = [unpack(item, 32, 8) for item in await sums.receive(count)]
-    assert got == [[sum(column) for column in zip(*items, strict=True)] for items in zip(*values, strict=True)]
-    await cycles_until(dut, lambda: not dut.busy.value)
 
 
 @cocotb.test()
@@ -465,8 +388,8 @@ async def a_packet_a_cycle_each_way(dut):
 def test_endpoint(slots, workers, shard):
     config = dataclasses.replace(WorkerConfig.tiny(), slots=slots)
     # What is left out needs eight slots, or enough of them to cover the way to the aggregator and back.
-    few = "sums|resends|probes"
-    only = few if slots < 8 else f"{few}|urgent|gives|mutated" if slots < 32 else "sums|cycle"
+    few = "resends|probes"
+    only = few if slots < 8 else f"{few}|urgent|gives|mutated" if slots < 32 else "cycle"
     run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard, count=3000)
 
 
