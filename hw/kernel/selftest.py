@@ -23,7 +23,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, Axi4Signature, FrameBeat
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
-from p4sgd.hw.datapath.model_mover import ModelStorer
+from p4sgd.hw.datapath.model import ModelStorer
 from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.kernel.kernels import connect_memory
 from p4sgd.hw.primitives import Component

@@ -11,8 +11,7 @@ from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
 from p4sgd.hw.kernel.clocking import MarkedSynchronizers
-from p4sgd.hw.kernel.cmac import CmacKernel
-from p4sgd.hw.kernel.emulation import EmulatedCmacKernel
+from p4sgd.hw.kernel.cmac import CmacKernel, EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig

@@ -11,8 +11,7 @@ from p4sgd.hw.bus.stream import ValidSignature, connect_stream
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LineFIFO
-from p4sgd.hw.datapath.model import Model
-from p4sgd.hw.datapath.model_mover import ModelLoader, ModelStorer
+from p4sgd.hw.datapath.model import Model, ModelLoader, ModelStorer
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec import registers

@@ -5,7 +5,7 @@ from amaranth.hdl import Assert, Assume, Mux, Signal, Value
 from support.proof import Proof, finds, free, holds, mutant, needs_solver, prove
 
 from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR
-from p4sgd.hw.datapath.model_mover import ModelLoader, ModelStorer
+from p4sgd.hw.datapath.model import ModelLoader, ModelStorer
 from p4sgd.hw.datapath.strided_reader import StridedReader
 from p4sgd.hw.spec.config import WorkerConfig
 
