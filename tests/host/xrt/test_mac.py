@@ -17,26 +17,15 @@ from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 
-@contextlib.contextmanager
-def machine_of(boards, tmp_path, monkeypatch):
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """With three boards."""
     monkeypatch.setattr(mac, "_TRY_S", 0.05)
     monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)
-    with contextlib.closing(Machine(tmp_path, boards)) as found:
+    with contextlib.closing(Machine(tmp_path, 3)) as found:
         found.install(monkeypatch)
         yield found
         assert not found.open_handles
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    with machine_of(1, tmp_path, monkeypatch) as found:
-        yield found
-
-
-@pytest.fixture
-def three(tmp_path, monkeypatch):
-    with machine_of(3, tmp_path, monkeypatch) as found:
-        yield found
 
 
 @pytest.fixture
@@ -84,33 +73,33 @@ def cluster(machine, tmp_path, *, ports=None, macs=2):
         yield found, aggregator
 
 
-def test_all_links_are_waited_for_at_the_same_time(three, tmp_path, monkeypatch):
+def test_all_links_are_waited_for_at_the_same_time(machine, tmp_path, monkeypatch):
     """Two workers and two ports wait once each time, and their receivers are reset. Only workers try the other setting
     of error correction: the aggregator's ports, which change theirs with them, would find it to be the other end's."""
     waits = []
     real = mac._await
     monkeypatch.setattr(mac, "_await", lambda macs, field, _: waits.append(len(macs)) or real(macs, field, 0.02))
-    for board in three.boards:
+    for board in machine.boards:
         board.cable = {"there": False}
-    with cluster(three, tmp_path) as (device, aggregator):
+    with cluster(machine, tmp_path) as (device, aggregator):
         assert [board.link.status["up"] for board in device.boards.values()] == [0, 0]
         units = [aggregator.kernels[f"{cmac.kernel_name(cage)}_1"][0] for cage in range(2)]
-        workers = [board.kernels["p4sgd_cmac_1"][0] for board in three.boards[1:]]
+        workers = [board.kernels["p4sgd_cmac_1"][0] for board in machine.boards[1:]]
         assert {each.rx_resets for each in (*units, *workers)} == {mac._TRIES}
         assert [each.resets for each in units] == [0, 0]
         assert [each.resets for each in workers] == [2, 2]
     assert waits == [4] * mac._TRIES + [4, 2, 2]
 
 
-def test_the_doctor_names_the_port_whose_link_is_down(three, tmp_path, monkeypatch):
+def test_the_doctor_names_the_port_whose_link_is_down(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(ethernet, "_WATCH_S", 0.0)
-    three.boards[0].cable = {"remote_fault": 1}
-    with cluster(three, tmp_path) as (device, _):
+    machine.boards[0].cable = {"remote_fault": 1}
+    with cluster(machine, tmp_path) as (device, _):
         found = ethernet.examine_ethernet(device.boards, device.aggregator)
     results = [(each.worker, each.result.value, each.evidence.get("aggregator_port")) for each in found]
     assert results == [(0, "passed", None), (1, "passed", None), (None, "failed", 0), (None, "failed", 1)]
     assert found[3].problem.startswith("port 1 of the aggregator: it receives, but the other end reports")
-    with cluster(three, tmp_path, ports=[1, 1]) as (device, _):
+    with cluster(machine, tmp_path, ports=[1, 1]) as (device, _):
         assert list(device.aggregator.macs) == [1], "no cable need be at a port without a worker"
 
 
