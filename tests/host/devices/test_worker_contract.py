@@ -98,7 +98,9 @@ def test_registers_keep_what_is_written(worker):
     for number, pair in enumerate(pairs):
         client.write_pair(pair, values[number])
     for bank in range(SMALL.memories):
-        worker.write_memory(bank, 0, np.arange(200, dtype=np.uint8))
+        worker.write_memory(bank, 0, np.full(5000, bank + 1, np.uint8))
+    for bank in range(SMALL.memories):
+        assert set(worker.read_memory(bank, 0, 5000).tolist()) == {bank + 1}, "banks are apart"
     assert {number: client.read_pair(pair) for number, pair in enumerate(pairs)} == values
     client.write(registers.RATE, mantissa=200, gradient_shift=9)
     assert client.read(registers.RATE) == {"mantissa": 200, "gradient_shift": 9}
@@ -116,13 +118,6 @@ def test_memory_is_what_was_written_last(worker, writes):
     for address in known:
         if address % 97 == 0:
             assert worker.read_memory(1, address, 1).tolist() == [known[address]]
-
-
-def test_banks_are_apart(worker):
-    for bank in range(SMALL.memories):
-        worker.write_memory(bank, 0, np.full(5000, bank + 1, np.uint8))
-    for bank in range(SMALL.memories):
-        assert set(worker.read_memory(bank, 0, 5000).tolist()) == {bank + 1}
 
 
 @pytest.mark.parametrize("workers", [1, 3])
