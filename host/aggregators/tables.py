@@ -34,6 +34,7 @@ def generation_after(last: int) -> int:
 
 
 def own_entry(mac: int) -> Entry:
+    """The switch's own MAC address."""
     return Entry("own", "set_mac", data={"mac": mac})
 
 
@@ -60,6 +61,7 @@ def retire_entry(number: int, generation: int) -> Entry:
 
 
 def member_entries(job: Job) -> list[Entry]:
+    """The members of a job, one entry each."""
     return [
         Entry(
             "members",

@@ -103,6 +103,7 @@ def features_of(keys: npt.NDArray[np.uint32], layout: ImageLayout) -> IntArray:
 
 
 def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
+    """Sorted words of the entries of a worker, whose ``places`` are those of columns in it, below 0 elsewhere."""
     columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
     own = (columns >= 0) & (integers != 0)
     return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
@@ -120,6 +121,7 @@ def entries_of(image: Image, which: slice) -> EntryBlock:
 
 
 def lists_of(image: Image) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Starts of the micro-batches of an image of entries, then keys and values of its entries."""
     starts, keys, values, *_ = image.port_lines
     return starts.view("<i8"), keys.view("<u4"), values
 

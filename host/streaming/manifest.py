@@ -58,6 +58,8 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class FileFacts:
+    """Size and digest of a file."""
+
     bytes: int
     sha256: str
 

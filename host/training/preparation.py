@@ -74,6 +74,7 @@ def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Datas
 
 
 def missing_error(name: str, options: TrainingOptions) -> UserError:
+    """The error of filling gaps in data that have none."""
     return UserError(f"{name}: {option('missing', options.missing)} is for CSV and Parquet files: leave it out")
 
 
@@ -259,6 +260,7 @@ def first_values(rows: TrainingRows, scaling: Scaling | Whitening, options: Trai
 
 
 def whitening_error(name: str) -> UserError:
+    """The error of whitening data whose zeros must stay zeros."""
     return UserError(
         f"{name}: the data are sparse, and whitening would make their zeros other numbers: leave "
         f"{option('precondition')} out"

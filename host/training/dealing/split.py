@@ -9,6 +9,8 @@ from p4sgd.host.image.image import Shard
 
 @dataclass(frozen=True)
 class WorkerShare:
+    """What a worker has: its columns, its part of the nonzeros, and its predicted time in ns."""
+
     sparse: bool
     columns: int
     nonzeros: float
@@ -68,4 +70,5 @@ class Dealt(NamedTuple):
 
 
 def microseconds(ns: float) -> str:
+    """A time in µs, for messages."""
     return f"{ns / 1000:.3g}" if ns < 1e6 else f"{ns / 1000:,.0f}"
