@@ -171,7 +171,7 @@ def _claimed(address: ControlAddress) -> Iterator[None]:
                 folder = os.open(address.path.parent, os.O_RDONLY)
                 locked.callback(os.close, folder)
                 fcntl.flock(folder, fcntl.LOCK_EX)
-                if os.path.lexists(address.path):
+                with contextlib.suppress(FileNotFoundError):  # also if its process removes it meanwhile
                     if not stat.S_ISSOCK(address.path.lstat().st_mode):
                         raise UserError(f"{address}: something else is there already: choose another name")
                     try:

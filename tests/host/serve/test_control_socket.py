@@ -383,6 +383,18 @@ def test_two_that_start_at_once(address, monkeypatch, start):
         assert os.listdir(address.path.parent) == [address.path.name]
 
 
+def test_one_that_ends_meanwhile_is_not_in_the_way(address, monkeypatch):
+    served, connect = ControlListener(address), ControlAddress.connect
+
+    def end_first(there, timeout_s):
+        served.close()
+        return connect(there, timeout_s)
+
+    monkeypatch.setattr(ControlAddress, "connect", end_first)
+    with contextlib.closing(ControlListener(address)) as listener:
+        assert listener.can_be_found
+
+
 def test_a_check_leaves_nothing_that_seems_to_be_a_server(address, monkeypatch):
     monkeypatch.setattr(listening.socket, "socket", lambda *_: pytest.fail("it is there for a moment"))
     check_address(address)
