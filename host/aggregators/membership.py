@@ -20,9 +20,10 @@ class NumberTakenError(P4sgdError):
     """The aggregator serves another job under this number. The caller may try another number."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(
-            f"job {number} cannot begin: the aggregator serves another job under this number; take another one"
-        )
+        super().__init__(str(number))  # of which MPI makes that of other ranks
+
+    def __str__(self) -> str:
+        return f"job {self.args[0]} cannot begin: the aggregator serves another job under this number; take another one"
 
 
 def free_number(taken: Set[int], last: int = -1) -> int:
