@@ -177,7 +177,8 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
     for (place, served), under_way in found.items():
         name = next(iter(job_counters(place)))
         packets = counts[name] - counted[name] if name in counts else None
-        stuck = [slot for slot in under_way if slot in before.get((place, served), [])]
+        seen = set(before.get((place, served), []))
+        stuck = [slot for slot in under_way if slot in seen]
         of_job = {"place": place, "job": served.number, "workers": len(served.members), "under_way": len(under_way)}
         jobs.append(of_job | {"packets_accepted": packets} | _stuck_document(described, served, stuck))
     output.document(size | {"jobs": jobs})

@@ -365,17 +365,16 @@ class Session:
         """Have the workers join a job, by default the next that is in no worker's JOB register and that the aggregator
         does not serve."""
         self._refuse_busy()  # a run would never end if its worker changed jobs meanwhile
-        aggregator = self._device.aggregator
-        known = self._gather(lambda member: member.client.read(registers.JOB)["job"])
-        if number is None and aggregator is None and self._ranks.size == 1:
-            number = (max(known) + 1) % JOB_NUMBERS
         if number is not None:
             return self._join_as(number)
-        from p4sgd.host.aggregators.membership import NumberTakenError, free_number
-
+        aggregator = self._device.aggregator
         while not self._joined:
-            served = set() if aggregator is None else {job.number for job in aggregator.served().values()}
             known = self._gather(lambda member: member.client.read(registers.JOB)["job"])
+            if aggregator is None and self._ranks.size == 1:
+                return self._join_as((max(known) + 1) % JOB_NUMBERS)
+            from p4sgd.host.aggregators.membership import NumberTakenError, free_number
+
+            served = set() if aggregator is None else {job.number for job in aggregator.served().values()}
             taken = set(known).union(*self._ranks.all_gather(served))
             with contextlib.suppress(NumberTakenError):  # by another program at the same moment
                 self._join_as(free_number(taken, max(known)))
