@@ -64,10 +64,10 @@ def doctor(
     """Find out what is wrong with a cluster's network, or with a board.
 
     Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
-    every worker and check: worker (does it answer, and is it the right one?), board (what are its card's power and
-    temperatures?), ethernet (is the link of a board up?), link (do probes come back?), settings (would the aggregator
-    accept its packets?), allreduce (does it receive the sums?) and weights (are they exact?). Problems follow, each
-    with a remedy. After a check has failed, checks that depend on it are left out.
+    every worker and check: worker (does it answer, and is it idle?), ethernet (is the link of a board up?), link (do
+    probes come back?), settings (would the aggregator accept its packets?), packets (how long may they be?), allreduce
+    (does it receive the sums?) and weights (are they exact?). Problems follow, each with a remedy. After a check has
+    failed, checks that depend on it are left out.
 
     With --self-test the table has a row for each board's clock, memory port and cage. A port reads alone, with all
     others, and single beats, compares what it reads, and writes, if a worker does at that port. Frames come back within
