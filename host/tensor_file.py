@@ -73,11 +73,12 @@ class FileKind:
 
     def is_of(self, path: Path) -> bool:
         """Whether a file is of this kind, of any version; only its beginning is read. `UserError` if it cannot be."""
-        with self._reading(path), open(path, "rb") as file:
-            start = file.read(8)
-            text = file.read(min(int.from_bytes(start, "little"), _MOST_HEADER))
         try:
-            return bool(json.loads(text)["__metadata__"]["kind"] == self.kind)
+            with open(path, "rb") as file:
+                length = min(int.from_bytes(file.read(8), "little"), _MOST_HEADER)
+                return bool(json.loads(file.read(length))["__metadata__"]["kind"] == self.kind)
+        except OSError as error:  # without the hint, as it may be a file that is to be replaced
+            raise UserError(f"{path}: cannot read: {error.strerror}") from error
         except _DAMAGE:
             return False
 

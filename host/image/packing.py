@@ -75,6 +75,9 @@ def prepare_images(
         counts = count_values(data) if scaling.heat is None else scaling.heat
     padded = -(-samples // batch) * batch
     bias = shards[0].total > scaling.scale.size  # which is not a feature of the data
+    # All workers share them: there may be many samples.
+    padded_labels = pad_samples(labels, padded)
+    weights = None if importances is None else pad_samples(importances, padded)
     images = [
         Image(
             layout=shard.layout(padded, stored),
@@ -83,8 +86,8 @@ def prepare_images(
             workers=len(shards),
             samples=samples,
             bias=bias,
-            labels=pad_samples(labels, padded),
-            importances=None if importances is None else pad_samples(importances, padded),
+            labels=padded_labels,
+            importances=weights,
             offset=shard.take(scaling.offset),
             scale=shard.take(scaling.scale),
             port_lines=(),

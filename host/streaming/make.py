@@ -6,11 +6,12 @@ leaves nothing, or a folder that the next one empties.
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,7 @@ class _Preparation:
                 raise whitening_error(source.name)
             if options.scaling in CENTRED:
                 raise centring_error(options.scaling, found.stored / (found.count * found.space.count))
+        self._check_room(found, most, shards, held_out.size)
         buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
         extremes = self._sort(found, buckets, rest, held_out)
         if extremes is None:
@@ -201,6 +203,8 @@ class _Preparation:
         columns = found.space.count
         train = SortedRows(buckets, source.name, rest.size, columns, on_read=self._shown(Step.SCALE, rest.size))
         scaling, _ = fit_scaling(train, extremes, options)
+        stored = found.stored - extremes.stored
+        del extremes  # there may be millions of columns
         train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
         remarks = (*found.remarks, *scaling.remarks(found.space.names))
         place = Placement(shards, self.work)
@@ -208,7 +212,7 @@ class _Preparation:
         if held_out.size:
             test = SortedRows(buckets, source.name, held_out.size, columns, -(-rest.size // rows))
             shape = held_out.size, columns
-            write_held_out(self.work, test.feature_blocks(), shape, found.stored - extremes.stored)
+            write_held_out(self.work, test.feature_blocks(), shape, stored)
         shutil.rmtree(self.work / _ROWS)
         heat = scaling.heat if isinstance(scaling, Scaling) else None
         labels = found.samples.labels[held_out] if held_out.size else None
@@ -223,6 +227,21 @@ class _Preparation:
             suits = suits_sparse_workers(found.stored, found.count, found.space.count, self.options)
             config = WorkerConfig.sparse_worker() if found.sparse and suits else WorkerConfig.u280()
         return config, deal_units(found.space.count, self.options, [config] * self.options.workers)
+
+    def _check_room(self, found: Scan, most: Scan, shards: Sequence[Shard], held_out: int) -> None:
+        """Refuse to begin if the disk is too small for the images and the buckets."""
+        options, samples = self.options, -(-most.count // self.options.batch) * self.options.batch
+        needed = row_bytes(found, overhead=24) + row_bytes(most, overhead=24) * held_out // found.count
+        if options.skip_zeros != "always":  # if zeros are skipped, nobody knows how much smaller images are
+            for shard in shards:
+                lines = shard.config.labels_memory * shard.layout(samples, options.stored).lines_bytes
+                needed += 5 * most.stored // len(shards) if shard.config.sparse else lines
+        free = shutil.disk_usage(self.work).free
+        if needed > free:
+            raise UserError(
+                f"{self.work}: preparing the data takes {needed / 1e6:,.1f} MB on the disk, {free / 1e6:,.1f} MB are "
+                f"free: free some space or choose another folder"
+            ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Statistics | None:
         """Read all samples again, and append each to its bucket; held-out samples begin with one of their own. Returns

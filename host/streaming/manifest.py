@@ -128,35 +128,42 @@ def hash_files(
 ) -> dict[str, FileFacts]:
     """Size and checksum of files; `UserError` if one cannot be read."""
     facts, done = {}, 0
-    with _reading(folder):
-        sizes = {name: (folder / name).stat().st_size for name in names}
-        for name, size in sizes.items():
-            digest = hashlib.sha256()
-            with open(folder / name, "rb") as file:
-                while data := file.read(_BLOCK_BYTES):
-                    digest.update(data)
-                    done += len(data)
-                    on_progress(step, done, sum(sizes.values()))
-            facts[name] = FileFacts(size, digest.hexdigest())
+    sizes = {name: _size(folder / name) for name in names}
+    for name, size in sizes.items():
+        digest = hashlib.sha256()
+        for data in _blocks(folder / name):
+            digest.update(data)
+            done += len(data)
+            on_progress(step, done, sum(sizes.values()))
+        facts[name] = FileFacts(size, digest.hexdigest())
     return facts
 
 
 def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnProgress) -> None:
     """Compare files with their recorded size and checksum; `UserError` if one is missing or damaged."""
     for name, facts in files.items():
-        with _reading(folder):
-            size = (folder / name).stat().st_size
-        if size != facts.bytes:
+        if _size(folder / name) != facts.bytes:
             raise UserError(f"{folder / name}: does not have its {facts.bytes:,} bytes: prepare the data again")
     for name, facts in hash_files(folder, files, on_progress).items():
         if facts != files[name]:
             raise UserError(f"{folder / name}: is damaged: prepare the data again")
 
 
+def _size(path: Path) -> int:
+    with _reading(path):
+        return path.stat().st_size
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with _reading(path), open(path, "rb") as file:
+        while data := file.read(_BLOCK_BYTES):
+            yield data
+
+
 @contextlib.contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         remedy = "prepare the data again with p4sgd data prepare"
-        raise UserError(f"{error.filename or folder}: cannot read: {error.strerror}: {remedy}") from error
+        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error

@@ -313,4 +313,5 @@ def _settings_remarks(options: TrainingOptions, prepared: Prepared, sample_ranks
         yield f"{what}: store fewer planes, or use the scaling minmax"
     enough = -(-samples // BANKS) * BANKS
     if batch > enough:  # it is padded, but the rate is divided by its full size
-        yield f"the {samples:,} samples make small updates of {batch:,}: a batch of {enough:,} holds all samples"
+        what = f"a batch of {batch:,} is larger than the {samples:,} training samples, so that updates are smaller"
+        yield f"{what}: a batch of {enough:,} holds all samples"

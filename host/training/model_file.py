@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 3
 """To be changed whenever a reader of the old version would misread a file of the new one."""
 
-_KIND = FileKind("p4sgd-model", FORMAT_VERSION, "model file", "p4sgd train --out writes one")
+_HINT = "p4sgd train --out writes one, which p4sgd predict takes before the data"
+
+_KIND = FileKind("p4sgd-model", FORMAT_VERSION, "model file", _HINT)
 
 _WHITENING = {"matrix": np.int32, "exponent": np.int64, "centre": np.int64}
 

@@ -62,7 +62,8 @@ def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
 
 
 def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Dataset:
-    """The same where samples are ``trained`` on, (samples,)."""
+    """A data set with features, made of the columns of a table as the samples call for that are ``trained`` on, bool
+    (samples,), with one of the fillings as ``missing``."""
     table = data.table
     if table is None or (table.plain and missing == "error"):
         return dataclasses.replace(data, table=None)

@@ -95,6 +95,7 @@ def test_as_defined(
         assert sorted(path.name for path in Path(folder).iterdir()) == names
         assert not any(lines.flags.writeable and lines.size for image in in_files for lines in image.port_lines)
     assert [image.shard.worker for image in images] == list(range(workers))
+    assert all(image.labels is images[0].labels for image in images), "there may be many samples"
     assert {image.layout.samples for image in images} == {-(-samples // batch) * batch}
     check(images, data, scaling)
 

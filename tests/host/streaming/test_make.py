@@ -7,6 +7,7 @@ import shutil
 import signal
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -260,11 +261,14 @@ def test_mistakes_leave_nothing(tmp_path, tiny):
         (CONFIG, {"scaling": "standard"}, r"sparse.* choose "),
         (SPARSE, {"skip_zeros": "always"}, "all workers are sparse"),
         (CONFIG, {"skip_zeros": "always", "precondition": "block"}, "whitening makes zeros other numbers"),
+        (CONFIG, {"batch": 16}, r"takes .* MB on the disk, 0.0 MB are free: free some space"),
     ],
 )
-def test_what_is_refused_before_sorting(tmp_path, tiny, config, options, words):
+def test_what_is_refused_before_sorting(tmp_path, tiny, monkeypatch, config, options, words):
     path = tmp_path / "sparse.libsvm"
     path.write_text("".join(f"{row % 2} {row + 1}:{row + 1}\n" for row in range(40)))
+    if "batch" in options:
+        monkeypatch.setattr(make.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
     taken, options = [], TrainingOptions(validation_fraction=0.2, **options)
     with pytest.raises(UserError, match=words):
         build(path, tmp_path / "made", options, config, on_progress=lambda step, *_: taken.append(step))

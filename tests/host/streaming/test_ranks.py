@@ -10,7 +10,7 @@ from support.data_files import make_samples, use_small_blocks, write_data
 from support.ranks import run_ranks
 from support.results import assert_same
 
-from p4sgd.host.data import Scaling, read_dataset
+from p4sgd.host.data import Scaling, read_dataset, statistics
 from p4sgd.host.data.read import open_source
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
@@ -21,6 +21,8 @@ from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.hardware_features import square_norms
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 
@@ -37,6 +39,23 @@ def small_blocks(monkeypatch):
 
 def deal_to(options, config=CONFIG):
     return deal_units(40, options, [config] * options.workers)
+
+
+@pytest.mark.parametrize("more", [{"scaling": "robust"}, {"precondition": "block"}])
+def test_images_are_the_same_whichever_way_they_are_made(tmp_path, monkeypatch, more):
+    """By a process, by ranks or from buckets; with quantiles of the first 37 samples, whoever has them."""
+    monkeypatch.setattr(statistics, "_QUANTILE_VALUES", 40 * 37)
+    path, options = write_data(tmp_path, "data.npz", *make_samples(7, 101, 40)), dataclasses.replace(OPTIONS, **more)
+    process, ranks, buckets = (tmp_path / each for each in ("process", "ranks", "buckets"))
+    prepare(read_dataset(path), options, Placement(deal_to(options), process))
+    run_ranks(
+        options.workers,
+        lambda own: prepare(read_dataset(path, communicator=own), options, Placement(deal_to(options), ranks)),
+    )
+    make_folder(open_source(path), options, CONFIG, buckets)
+    for worker in range(options.workers):
+        first, *others = (image_file(folder, worker).read_bytes() for folder in (process, ranks, buckets))
+        assert others == [first] * 2
 
 
 @pytest.fixture
