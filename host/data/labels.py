@@ -177,7 +177,9 @@ class LabelCoding:
             raise UserError(f"{data.name}: has {labels.shape[1]} label columns, the model has one: name that alone")
         if bool(self.names) != bool(data.label_names):
             ours, theirs = ("texts", "numbers") if self.names else ("numbers", "texts")
-            raise UserError(f"{data.name}: the labels are {theirs}, those of the model are {ours}")
+            raise UserError(
+                f"{data.name}: the labels are {theirs}, those of the model are {ours}: name its classes alike"
+            )
         if data.label_names != self.names:
             # Unknown names get a number that is not a class; it is refused below where that matters.
             strange = len(self.names)

@@ -101,11 +101,14 @@ def make_folder(
                     _sync(folder.parent)
         if not (folder / MANIFEST).exists() or not (folder / _REQUEST).exists():
             raise UserError(f"{folder}: is there already: {remedy}")
-        before = None
-        with contextlib.suppress(ValueError):  # it is damaged
+        before, other = None, ""
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # it is damaged
             before = json.loads((folder / _REQUEST).read_bytes())
+            pairs = {name.replace("_", "-"): (before["options"][name], now) for name, now in request["options"].items()}
+            other = ", ".join(f"with {name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now)
         if before != request:
-            raise UserError(f"{folder}: is there already, made from other data or with other options: {remedy}")
+            other = other or "from other data or with other options"
+            raise UserError(f"{folder}: is there already, made {other}: {remedy}")
         return load_manifest(folder, remedy=remedy)[0]
     except OSError as error:
         raise write_error(work, error) from error

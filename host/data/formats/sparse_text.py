@@ -74,7 +74,8 @@ class SparseTextSource(Source):
         if hashed and not self._hash_bits:
             raise UserError(f"{path}: features are hashed, but those of the training data were not")
         if given and given != self._hash_bits:
-            raise UserError(f"{path}: --hash-bits is {given}, but was {self._hash_bits} for the training data")
+            was = f"was {self._hash_bits} for the training data"
+            raise UserError(f"{path}: --hash-bits is {given}, but {was}: leave it out")
         if self._hash_bits and options.zero_based is not None:
             raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
         self._zero_based = True if self._hash_bits else options.zero_based

@@ -91,7 +91,7 @@ def test_labels_that_do_not_suit(task, labels, options, message):
     [
         (Task.CLASSIFICATION, (0, 1), (0, 0), {"labelled": False}, "has no labels to compare with"),
         (Task.CLASSIFICATION, (0, 1), (0, 5), {}, "the label 5 is neither 0 nor 1"),
-        (Task.CLASSIFICATION, (0, 1), (0, 1), {"names": ("a", "b")}, "the labels are texts, those of the model are n"),
+        (Task.CLASSIFICATION, (0, 1), (0, 1), {"names": ("a", "b")}, "texts, those of the model are numbers: name its"),
         (Task.NON_NEGATIVE, (0, 1), (0, -1), {}, "there is a label -1,"),
         (Task.POSITIVE, (1, 2), (0, 1), {}, "there is a label 0,"),
     ],

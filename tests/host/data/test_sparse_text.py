@@ -442,7 +442,7 @@ def test_numbers_of_a_libsvm_file_are_hashed(tmp_path, parser):
         assert by_column(read_dataset(again, like=data.space).features) == by_column(data.features)
     for file, options, message in [
         (path, {"hash_bits": 3, "zero_based": False}, "with --hash-bits numbers begin at 0: leave --zero-based"),
-        (named, {"hash_bits": 5, "like": data.space}, "--hash-bits is 5, but was 3 for the training data"),
+        (named, {"hash_bits": 5, "like": data.space}, "--hash-bits is 5, but was 3 for the training data: leave it"),
         (named, {"like": FeatureSpace(8)}, "features are hashed, but those of the training data were not"),
     ]:
         check_mistake(file, f": {message}", **options)

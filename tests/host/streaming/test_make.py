@@ -280,14 +280,15 @@ def test_a_folder_of_other_data_or_options_is_left_alone(job, tiny, tmp_path):
     build(path, folder, options)
     made = contents(folder)
     build(path, folder, options, memory=1 << 29)
-    for source, change, config in (
-        (open_source(path), {"workers": 1}, CONFIG),
-        (open_source(path), {"validation_fraction": 0.0}, CONFIG),
-        (open_source(path), {}, WorkerConfig.tiny()),
-        (open_source(path, zero_based=True), {}, CONFIG),
-        (open_source(shutil.copy(path, tmp_path / "other.libsvm")), {}, CONFIG),
+    others = "from other data or with other options"
+    for source, change, config, how in (
+        (open_source(path), {"workers": 1}, CONFIG, f"with workers {options.workers}, not 1"),
+        (open_source(path), {"validation_fraction": 0.0}, CONFIG, "with validation-fraction .*, not 0.0"),
+        (open_source(path), {}, WorkerConfig.tiny(), others),
+        (open_source(path, zero_based=True), {}, CONFIG, others),
+        (open_source(shutil.copy(path, tmp_path / "other.libsvm")), {}, CONFIG, others),
     ):
-        with pytest.raises(UserError, match="made: is there already, made from other data or with other options"):
+        with pytest.raises(UserError, match=f"made: is there already, made {how}: choose another name or delete it"):
             make_folder(source, dataclasses.replace(options, **change), config, folder)
     path.write_text(path.read_text().replace("-1 ", "+1 ", 1))
     with pytest.raises(UserError, match="is there already"):
