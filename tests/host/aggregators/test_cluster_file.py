@@ -130,6 +130,7 @@ def test_a_file_with_all_keys(read, tmp_path):
         ),
         NetworkOptions(10, 0, 15, rs_fec=False),
     )
+    assert read(SOCKET + WORKER).network == NetworkOptions(2000, 100, 6, rs_fec=True), "without any"
 
 
 def test_boards(read, tmp_path):

@@ -14,7 +14,7 @@ from support.worker_process import serve_worker
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.remote_worker import RemoteWorker
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient, RefusalError
 from p4sgd.host.serve import worker as server
@@ -50,7 +50,9 @@ def remote(board, address):
     worker.close()
 
 
-def test_it_says_what_it_is(remote):
+def test_it_says_what_it_is_to_one_client(remote, address):
+    with pytest.raises(UserError, match="in use by another program"):
+        connect(address, 7)
     assert remote.config == TINY
     assert client_of(remote).read(registers.CTRL)["idle"]
     assert remote.read_register(0xFFC) == 0, "nothing is there"
