@@ -29,7 +29,6 @@ class Echo:
     version: int  # of the aggregator's packet format
     workers: int  # of the job, 0 if the aggregator does not serve it
     slots: int  # that the aggregator has for a job
-    source: int  # MAC address of the aggregator
     expected: int  # MAC address that it expects of the worker's shard, 0 if it knows no such shard
     round: int  # of the slot
     aggregated: int  # bitmap of the shards whose partials the slot has received
@@ -64,7 +63,6 @@ def _wait_for_echo(client: RegisterClient, number: int, echo_s: float) -> Echo |
         version=head["version"],
         workers=about["workers"],
         slots=client.read(registers.ECHO_SLOTS)["value"],
-        source=client.read_pair(registers.ECHO_SOURCE),
         expected=client.read_pair(registers.ECHO_EXPECTED),
         round=about["round"],
         aggregated=client.read(registers.ECHO_AGGREGATED)["value"],
