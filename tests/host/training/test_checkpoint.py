@@ -163,6 +163,15 @@ def test_numbers_come_back_as_they_were(tmp_path):
     assert (again.divisor, again.best.score) == (5.0**30, -5e-324)
 
 
+def test_weights_of_workers_are_put_together_once_and_when_somebody_asks():
+    shards, parts, made = [object()], [[np.int32([1, 2])]], []
+    weights = Weights(lambda: made.append(np.int32([2, 1])) or made[-1], (shards, parts))
+    assert weights.of(shards) is parts
+    assert not weights.of(list(shards)), "columns have been dealt to others"
+    assert weights.values is weights.values is made[0]
+    assert not weights.of(shards)
+
+
 def test_rows_go_on_after_every_epoch(tmp_path):
     """In the middle of a row or at its end: rows that are done stay, the one under way goes on, others begin."""
     data = dataset()
