@@ -49,7 +49,10 @@ def saturate(value: Value, overflow: ValueLike, form: Fixed) -> Value:
 
 
 def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool = False) -> list[Any]:
-    """A value or a view, then the same after one cycle, after two, and so on, in registers named after ``name``."""
+    """A value or a view, then the same after one cycle, after two, and so on, in registers named after ``name``.
+
+    With ``reset_less`` they ignore the reset: safe if a flag of its own tells when they are valid.
+    """
     stages = [value]
     for cycle in range(1, cycles + 1):
         later: Any = Signal(value.shape(), name=f"{name}{cycle}", reset_less=reset_less)

@@ -30,7 +30,8 @@ class WorkerConfig:
     ports: int = 1
     lanes: int = 64  # features of a chunk, processed in one cycle: a power of two, 8 to 64
     chunks: int = 64  # chunks of an engine's model memory: a power of two, 2 to 65536
-    # Lines that an engine keeps for the backward pass: a power of two, 8 to 2^20. Those of a micro-batch must fit.
+    # Lines that an engine keeps for the backward pass: a power of two, 8 to 2^20. Those of a micro-batch must fit, or a
+    # run would hang (the host refuses it); full speed takes the network's latency in cycles on top.
     line_fifo_depth: int = 1024
     slots: int = 16  # AllReduce operations in flight, half for sums, half for CLEAR: a power of two, 2 to 4096
     table_segments: int = 256  # segments of the loss table: a power of two, 16 to 1024; training needs `TABLE_SEGMENTS`

@@ -255,7 +255,8 @@ class Packet:
     def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
         """Decode a frame; ``most`` is the most micro-batches in a packet of version 2, 0 to take version 1 only.
 
-        MalformedPacketError if length, EtherType, version or reserved bytes are wrong, checked in this order.
+        MalformedPacketError if length, EtherType, version or reserved bytes are wrong, checked in this order. PROBE and
+        ECHO may have any version.
         """
         size = len(frame)
         version, kind = divmod(frame[14], 16) if size >= FRAME_BYTES else (VERSION, 0)

@@ -4,6 +4,10 @@ import re
 
 import pytest
 from amaranth.back import verilog
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
 from support.yosys import run_yosys
 
 from p4sgd.hw.datapath.backward import Gradient
@@ -112,3 +116,22 @@ def test_only_initial_zeros_of_memories_are_left_out(make):
     expected = _ZEROS.sub("", amaranths)
     assert expected != amaranths
     assert to_verilog(component, "top") == expected
+
+
+class Table(wiring.Component):
+    """A memory of 4 bytes."""
+
+    index: In(2)
+    byte: Out(8)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=8, depth=4, init=[0, 18, 0, 3])
+        read = memory.read_port()
+        m.d.comb += [read.addr.eq(self.index), self.byte.eq(read.data)]
+        return m
+
+
+def test_other_initial_words_stay():
+    words = re.findall(r"memory\[(\d)\] = 8'h(\w+);", to_verilog(Table(), "top"))
+    assert words == [("0", "00"), ("1", "12"), ("2", "00"), ("3", "03")]

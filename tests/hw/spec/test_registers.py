@@ -15,6 +15,14 @@ from p4sgd.hw.spec.registers import worker_map
 every = list(worker_map(WorkerConfig.u280()))
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_registers_are_words_of_the_page_and_tell_who_they_are_of_where_drivers_look(name):
+    by_offset = {register.offset: register.name for register in worker_map(PRESETS[name]())}
+    assert all(offset % 4 == 0 and 0 <= offset < 4096 for offset in by_offset)
+    names = ["CTRL", "MAGIC", "ABI_VERSION", "CONFIG_HASH", "BUILD_ID"]
+    assert [by_offset[offset] for offset in (0, 0x10, 0x14, 0x18, 0x1C)] == names
+
+
 @given(st.sampled_from(every), st.data())
 def test_encode_and_decode(register, data):
     values = {}
