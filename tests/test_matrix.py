@@ -39,7 +39,9 @@ def lab(tmp_path_factory):
 def pairs():
     names = "|".join(re.escape(way) for way in sorted(WAYS, key=len, reverse=True))  # of which some have commas
     for problem, ways in MATRIX.items():
-        for way in re.findall(names, ways):
+        found = re.findall(names, ways)
+        assert ", ".join(found) == ways, f"{problem}: not all of these are in WAYS"
+        for way in found:
             means = WAYS[way].split()[0]
             marks = [pytest.mark.slow] * (means in SLOW_WAYS) + [pytest.mark.rtl] * (means == "rtl")
             yield pytest.param(problem, way, marks=marks, id=f"{problem}-{way}")

@@ -115,7 +115,6 @@ WAYS = {
     "u280_wide, 2 workers": "--config u280_wide --workers 2",
     "u50": "--config u50",
     "u55c": "--config u55c",
-    "sparse": "--config sparse",
     "sparse, 3 workers": "--config sparse --workers 3",
     "all lines": "--config u280 --skip-zeros never",
     "directories": "--config u280 --skip-zeros always",
