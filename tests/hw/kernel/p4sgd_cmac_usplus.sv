@@ -1,11 +1,13 @@
 // Stands for the vendor's MAC in simulation: the ports that the kernel connects, and what PG203 says of them.
 //
 // There is no line. With all transceivers in loopback (near-end PMA) the lanes are aligned a while after reset, and frames
-// come back in order. A frame whose first byte is BAD_BYTE comes back as one with a wrong check sequence. A gap within a
-// frame that is being sent is told by tx_unfout. Of its inputs for test and debugging none may be set.
+// come back in order. A frame whose first byte is BAD_BYTE comes back as one with a wrong check sequence; one that begins
+// with FAULT is followed by a remote fault of the other end. A gap within a frame that is being sent is told by tx_unfout.
+// Of its inputs for test and debugging none may be set, and without lanes its user must signal a remote fault (PG203).
 module p4sgd_cmac_usplus #(
     parameter [7:0] BAD_BYTE = 8'hBD,
-    parameter [7:0] CORRECTED_BYTE = 8'hC0
+    parameter [7:0] CORRECTED_BYTE = 8'hC0,
+    parameter [31:0] FAULT = 32'hFA17_FA17
 ) (
     input          sys_reset, init_clk, gt_ref_clk_p, gt_ref_clk_n, rx_clk,
     input  [3:0]   gt_rxp_in, gt_rxn_in,
@@ -71,7 +73,6 @@ module p4sgd_cmac_usplus #(
     assign stat_rx_bad_fcs = {2'b0, rx_axis_tvalid && rx_axis_tlast && rx_axis_tuser};
     assign stat_rx_rsfec_uncorrected_cw_inc = fec && stat_rx_bad_fcs[0];
     reg starts = 1;
-    always @(posedge gt_txusrclk2) if (rx_axis_tvalid) starts <= rx_axis_tlast;
     assign stat_rx_rsfec_corrected_cw_inc
         = fec && rx_axis_tvalid && starts && rx_axis_tdata[7:0] == CORRECTED_BYTE;
 
@@ -81,11 +82,29 @@ module p4sgd_cmac_usplus #(
     reg [15:0] random = 16'hACE1;
     reg in_frame = 0, bad = 0;
     reg rfi = 0;
-    assign stat_rx_remote_fault = rfi;
-    assign tx_axis_tready = ctl_tx_enable && !usr_tx_reset && (tail - head) < 8'd200 && random[3:0] != 0;
+    reg skips = 0;  // reception was reset within a frame, of which no more comes
+    always @(posedge gt_txusrclk2) begin
+        if (rx_axis_tvalid) starts <= rx_axis_tlast;
+        if (usr_rx_reset && !starts) {starts, skips} <= 2'b11;
+        else if (head != tail && rx_axis_tlast) skips <= 0;
+    end
+    reg [9:0] fault = 0;
+    assign stat_rx_remote_fault = rfi || fault != 0;
+    always @(posedge gt_txusrclk2) begin
+        if (rx_axis_tvalid && starts && rx_axis_tdata[31:0] == FAULT) fault <= 10'h3FF;
+        else if (fault != 0) fault <= fault - 1;
+    end
+    reg [5:0] silent = 0;
+    always @(posedge gt_txusrclk2) begin
+        silent <= usr_tx_reset || stat_rx_aligned || ctl_tx_send_rfi ? 6'd0 : silent + 6'd1;
+        if (silent == 6'd63) $fatal(1, "no remote fault is signalled while no lanes are aligned");
+    end
+    // A packet that is being transmitted when ctl_tx_enable falls is transmitted to its end (PG203).
+    wire has_room = (tail - head) < (in_frame ? 8'd250 : 8'd200);
+    assign tx_axis_tready = (ctl_tx_enable || in_frame) && !usr_tx_reset && has_room && random[3:0] != 0;
     wire takes = tx_axis_tvalid && tx_axis_tready;
     wire is_bad = in_frame ? bad : tx_axis_tdata[7:0] == BAD_BYTE;
-    assign rx_axis_tvalid = head != tail && stat_rx_aligned && random[7:6] != 0;
+    assign rx_axis_tvalid = head != tail && !skips && stat_rx_aligned && random[7:6] != 0;
     assign {rx_axis_tuser, rx_axis_tlast, rx_axis_tkeep, rx_axis_tdata} = line[head];
     always @(posedge gt_txusrclk2) begin
         random <= {random[14:0], random[15] ^ random[13] ^ random[12] ^ random[10]};
@@ -97,7 +116,7 @@ module p4sgd_cmac_usplus #(
             in_frame <= !tx_axis_tlast;
             bad <= is_bad;
         end
-        if (rx_axis_tvalid) head <= head + 1;
+        if (rx_axis_tvalid || (skips && head != tail)) head <= head + 1;
         if (usr_tx_reset) in_frame <= 0;
     end
 
