@@ -179,8 +179,10 @@ def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Seque
     places = range(len(names))
     pairs = [(names[i], names[j], counts[i][j]) for i in places for j in places if i != j and counts[i][j]]
     pairs.sort(key=lambda pair: -pair[2])
-    output.table(["true", "predicted", "samples"], pairs[:10], texts=2)
-    output.say(f"of {len(names)} classes these are confused most; a wider terminal or --json has the whole matrix")
+    if pairs:
+        output.table(["true", "predicted", "samples"], pairs[:10], texts=2)
+    what = "these are confused most" if pairs else "none is taken for another"
+    output.say(f"of {len(names)} classes {what}; a wider terminal or --json has the whole matrix")
 
 
 @click.command()
@@ -231,9 +233,12 @@ def inspect(model: Path, top: int, output: Output) -> None:
         "training": loaded.training,
         **({"rows": [row.training for row in loaded.rows]} if several else {}),
     }
-    output.document(document)
     facts = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
-    facts |= _describe(loaded) | _describe_training(loaded.training)
+    try:
+        facts |= _describe(loaded) | _describe_training(loaded.training)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{model}: a damaged model file: what it says of its training: {error}") from error
+    output.document(document)
     rows = [[name.replace("_", " "), value] for name, value in facts.items() if value not in (None, "")]
     output.table(["fact", "value"], rows, texts=2, wraps=True)
     if several:

@@ -411,4 +411,10 @@ def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -
             raise UserError(f"{where}: {error.message}") from error
     if is_flag:
         return value
-    return list(map(str, values)) if param.multiple else str(value)
+    texts = list(map(str, values)) if param.multiple else str(value)
+    if param.callback is not None:
+        try:
+            param.callback(ctx, param, texts)
+        except click.BadParameter as error:
+            raise UserError(f"{where}: {error.message}") from error
+    return texts

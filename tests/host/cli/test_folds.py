@@ -9,6 +9,7 @@ import sklearn.datasets
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
 from support import command_line
+from support.events import events
 from support.ranks import run_ranks
 
 from p4sgd import GLMClassifier, GLMRegressor
@@ -91,6 +92,17 @@ def test_several_processes_find_the_same():
     alone = [fold.metrics for fold in folds_module.cross_validate(TrainingRun(request), 3)]
     for theirs in run_ranks(2, lambda ranks: list(folds_module.cross_validate(TrainingRun(request, ranks), 3))):
         assert [fold.metrics for fold in theirs] == alone
+
+
+def test_a_remark_is_made_once_though_its_figures_differ():
+    """What is predicted depends on the samples of a fold."""
+    shown = []
+    remarks = folds_module._OfFold(events(remark=shown.append))
+    for fold, text in enumerate(("1,200 hot columns, predicted 2.5 ms", "1,300 hot columns, predicted 3 ms", "12"), 1):
+        remarks.fold(fold)
+        for each in (text, "the same"):
+            remarks.remark(each)
+    assert shown == ["fold 1: 1,200 hot columns, predicted 2.5 ms", "fold 1: the same", "fold 3: 12"]
 
 
 def test_the_table_and_the_model_of_all_samples(tmp_path):

@@ -44,6 +44,9 @@ def test_what_a_model_is_and_how_it_was_trained(named, tmp_path):
     assert "option l1" not in found
     save_model(dataclasses.replace(model, training={}), tmp_path / "bare")
     assert set(rows(run("inspect", tmp_path / "bare", "--top", 0).stdout)) >= {"loss", "features", "precision"}
+    for training in ({"options": "x"}, {"metrics": {"train_loss": "x"}}):
+        save_model(dataclasses.replace(model, training=training), tmp_path / "damaged")
+        assert "damaged: a damaged model file: " in run("inspect", tmp_path / "damaged", "--json", status=2).stderr
 
 
 def test_the_largest_coefficients_by_name(named):

@@ -207,6 +207,11 @@ def test_the_confusion_matrix(monkeypatch):
     pairs = sorted((counts[1][0], counts[0][1]), reverse=True)
     assert [int(line.split()[-1]) for line in shown.splitlines() if "…e second" in line] == [n for n in pairs if n]
     assert "of 2 classes these are confused most" in shown
+    train("iris:0", "--epochs", 3, "--overwrite")
+    monkeypatch.setattr("p4sgd.host.cli.output._FILE_WIDTH", 20)
+    shown = " ".join(run("evaluate", "model", "iris:0").stdout.split())
+    assert "predicted" not in shown
+    assert "of 2 classes none is taken for another" in shown
 
 
 def test_samples_count_by_their_weights():

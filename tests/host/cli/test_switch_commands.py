@@ -148,6 +148,34 @@ def test_what_slots_wait_for(lab, between):
     assert f"shard 0 (unix:/lab/w0, {loopback(101)}), shard 2 (unix:/lab/w2, {loopback(103)})\n" in said
 
 
+def test_a_job_of_another_cluster_file_whose_packets_are_not_counted(lab, between, monkeypatch):
+    """Which workers those are is not known then, but where they are; those of other files may be as many."""
+    members = tuple(Member(mac ^ (shard % 2) << 7, 0) for shard, mac in enumerate(lab.macs))
+    lab.control.begin(0, Job(9, members, GROUP, 1), 1)
+    packet = Packet(PacketType.PARTIAL, 9, 0, 1, 0, WORKERS, 1, (1,) * 8, lab.switch, lab.macs[0])
+    lab._links[0].send(packet.to_bytes())
+    lab.send(PacketType.PARTIAL, 0, 1, 0, number=8)  # of no job: only to wait for the other
+    monkeypatch.setattr(SoftwareAggregator, "counters", lambda controller: {"FRAMES": 7})
+    said = lab.run("status").stdout
+    assert rows(said) == [["0", "9", "3", "1", "1"]]
+    assert "no packets" not in said
+    assert re.search(r"job 9, slot 0, round 1: .*partials .* shard 1 \(127[.\d]+\), shard 2 \(unix:/lab/w2, ", said)
+
+
+def test_a_job_that_follows_another_in_its_place(lab, between):
+    """The same slots of it are under way, but have not been for long."""
+
+    def begin(number):
+        lab.control.end(0)
+        lab.begin(number=number)
+        lab.send(PacketType.PARTIAL, 5, 1, 0, number=number)
+
+    begin(1)
+    between.do = lambda: begin(2)
+    (job,) = json.loads(lab.run("status", "--json").stdout)["jobs"]
+    assert (job["job"], job["under_way"], job["stuck"]) == (2, 1, [])
+
+
 @pytest.mark.parametrize("is_refused", [False, True], ids=["another follows", "none follows"])
 def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_refused):
     """As a switch that is probed refuses to show slots of no job."""

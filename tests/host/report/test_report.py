@@ -196,11 +196,21 @@ def test_names_of_classes_that_are_markup_elsewhere_and_remarks():
 UNUSUAL = {"constant": np.zeros((24, 2)), "huge": np.eye(24, 2) * 1e308, "few": np.arange(48.0).reshape(24, 2)}
 
 
-@pytest.mark.parametrize(("loss", "features"), zip(("hinge", "squared", "poisson"), UNUSUAL.values(), strict=True))
+@pytest.mark.parametrize(("loss", "features"), [*zip(("hinge", "squared", "poisson"), UNUSUAL.values(), strict=True)])
 def test_unusual_data(features, loss):
     np.savez("data.npz", X=features, y=np.arange(24) % 2)
     train("data.npz", "--loss", loss, "--epochs", 1, "--lr", 1000)
     assert_alone(Page("run.html"))
+
+
+def test_test_data_of_one_class_have_no_curves_and_many_epochs_are_thinned(monkeypatch):
+    monkeypatch.setattr("p4sgd.host.report.content._MOST_EPOCHS", 2)
+    np.savez("one.npz", X=np.ones((8, 30)), y=np.ones(8))
+    train("breast_cancer", "--epochs", 3, "--test", "one.npz")
+    shown = Page("run.html")
+    assert [text.split(",")[0] for text in legend_of(shown, "ROC curves") if "area" in text] == ["train"]
+    assert "test: true classes" in shown.text
+    assert "Some of the epochs" in shown.text
 
 
 @pytest.mark.parametrize("kind", ["rtl", "cluster", "many", "sparse"])

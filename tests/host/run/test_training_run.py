@@ -154,13 +154,17 @@ def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
         plan = TrainingRun(request, ranks)
         return plan, plan.execute()
 
+    reports = []
+    monkeypatch.setattr("p4sgd.host.report.save_report", lambda *arguments, **_: reports.append(arguments[1]))
     np.savez("wide.npz", X=np.random.default_rng(0).normal(size=(40, 20)), y=np.arange(40) % 2)
     request = TrainingRequest(data="wide.npz", options={"epochs": 2}, config="tiny", out=Path("model"), overwrite=True)
     one = TrainingRun(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)).execute()
+    request = dataclasses.replace(request, report=Path("run.html"))
     for plan, result in run_ranks(2, run):
         assert (plan.options.workers, plan.fixed) == (2, {"workers": "srun"})
         assert result.model.weights.tolist() == one.model.weights.tolist()
     assert Path("model").exists()
+    assert reports == [Path("run.html")], "only the first rank writes"
     with pytest.raises(UserError, match=r"^srun has started 3 workers, this run has 2: leave --workers out"):
         run_ranks(3, lambda ranks: TrainingRun(dataclasses.replace(request, options={"workers": 2}), ranks))
     with pytest.raises(UserError, match=r"rtl .*--launcher.* emulator"):
