@@ -85,7 +85,7 @@ proc p4sgd::judge_violations {report violations failing what} {
 }
 
 # Whether a violation is in a debug core, or on the way into one. These are AMD's too, and have no outputs. They are
-# called as their kind, see hw/debug_cores.py. UG835 (get_cdc_violations) has how cells of a violation are found.
+# called as their kind, see hw/verilog.py. UG835 (get_cdc_violations) has how cells of a violation are found.
 proc p4sgd::in_debug_core {violation} {
     foreach cell [get_cells -quiet -of_objects $violation] {
         if {[regexp {/(ila|vio)/} $cell]} {

@@ -73,7 +73,8 @@ def square_norms(features: Features, scaling: Scaling | Whitening) -> FloatArray
     # One array for all blocks, because a single sample may have millions of features.
     step = max(1, _BLOCK_VALUES // features.shape[1])
     dense = np.empty((min(step, features.shape[0]), features.shape[1]))
-    dense[:] = _clamp(scaling, scaling.zero.copy())
+    dense[:] = scaling.zero
+    _clamp(scaling, dense)
     for first in range(0, features.shape[0], step):
         part = features[first : first + step]
         stored = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices
