@@ -41,6 +41,7 @@ from p4sgd.host.xrt.kernel import MissingKernelError
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.register_map import RegisterClient
 
 
 def lines_of(folder, key):
@@ -218,6 +219,7 @@ class SimulatedKernel:
         if self._unit not in design.registers:
             raise MissingKernelError(f"there is no {self._unit}")
         self._bus, self._memories = design.registers[self._unit], design.memories
+        self.client = RegisterClient(self.read_register, self.write_register)
 
     def __str__(self):
         return self._name
