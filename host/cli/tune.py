@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from p4sgd.host.run.tuning import Trial
 
 _GRID = ("precision", "batch", "l2")
-"""What is searched for, that which changes fastest last."""
+"""What is searched for, that which changes fastest last: data are prepared once for several penalties."""
 
 
 def _grid_option(name: str, kind: type[int] | type[float], default: str, help: str) -> Callable[[Any], Any]:

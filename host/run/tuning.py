@@ -15,6 +15,7 @@ import numpy as np
 
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.identity import identify
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss
@@ -23,6 +24,8 @@ from p4sgd.host.report.cycles import epoch_cycles
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.dealing.units import deal_units
+from p4sgd.host.training.preparation import prepare
+from p4sgd.host.training.prepared import Placement, Prepared, PreparedData
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _ALIKE = 1.05
@@ -83,8 +86,8 @@ def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]
     """Train and measure a model for each choice, one after another; nothing is written.
 
     The run is on the emulator, on data that are not prepared, with held-out samples; the chosen options differ from its
-    own in precision, mini-batch and L2 penalty. Raises as `p4sgd.host.training.train`, and `KeyboardInterrupt` on
-    Ctrl-C.
+    own in precision, mini-batch and L2 penalty. Data are prepared once for choices that follow each other and differ in
+    the L2 penalty alone. Raises as `p4sgd.host.training.train`, and `KeyboardInterrupt` on Ctrl-C.
     """
     data = run.data
     assert isinstance(data, Dataset), "see check_data"
@@ -92,12 +95,32 @@ def tune(run: TrainingRun, chosen: Sequence[TrainingOptions]) -> Iterator[Trial]
         raise UserError(f"{data.name}: has several targets, of which models do not compare: name one --label-column")
     if not run.options.validation_fraction:
         raise UserError("models are compared on held-out samples: --validation-fraction must be above 0")
+    prepared = _PreparedOnce(data, run.options)
     for options in chosen:
         with contextlib.closing(devices.open_device(run.device, run.config, options.workers)) as device:
-            result = training.train(data, options, device)
+            result = training.train(prepared, options, device)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         yield _trial(result, options, data.feature_count)
+
+
+class _PreparedOnce(PreparedData):
+    """A data set that is prepared again only if another option than the L2 penalty has changed."""
+
+    def __init__(self, data: Dataset, options: TrainingOptions) -> None:
+        self._data = data
+        self._last: tuple[TrainingOptions, Prepared] | None = None
+        self.name, self.space, self.communicator = data.name, data.space, data.communicator
+        self.samples = data.samples - data.held_out(options.validation_fraction)
+        self.weighted = data.sample_weights is not None
+        self.identity = identify(data)
+
+    def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
+        key = dataclasses.replace(options, l2=0.0)
+        if self._last is None or self._last[0] != key:
+            self._last = None  # before there is another one
+            self._last = key, prepare(self._data, options, placement)
+        return self._last[1]
 
 
 def choose(trials: Sequence[Trial]) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def facts(document):
     ],
 )
 def test_every_run_is_that_of_train(words, tmp_path):
-    """The command that is recommended trains its model again."""
+    """Although data are prepared once for several penalties. The command that is recommended trains its model again."""
     found = tuned(*words, *SMALL, "--out", tmp_path / "ours")
     combinations = [(p, b, l2) for p in (2, 8) for b in (16, 64) for l2 in (0.0, 0.001)]
     assert [(each["precision"], each["batch"], each["l2"]) for each in found["trials"]] == combinations
