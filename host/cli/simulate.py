@@ -11,8 +11,6 @@ from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.train import finish, make_request, run_training
 from p4sgd.host.files import begins_with, new_file
-from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.registers import counters
 
 if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Interval, Trace
@@ -68,7 +66,7 @@ def simulate(
     run, result = run_training(output, request, on_trace=keep)
     workers = zip(*(record.counters for record in result.history), strict=True)
     totals = [{name: sum(epoch[name] for epoch in epochs) for name in epochs[0]} for epochs in workers]
-    _show_counters(output, totals, WorkerConfig(**result.summary["configuration"]))
+    _show_counters(output, totals, result.summary["configuration"])
     for line in draw(traces[0]) if timeline else ():
         output.say(line)
     if waves is not None:
@@ -81,9 +79,12 @@ def simulate(
     finish(output, run, result, more | {name: None if path is None else str(path) for name, path in files.items()})
 
 
-def _show_counters(output: Output, totals: Sequence[dict[str, int]], config: WorkerConfig) -> None:
+def _show_counters(output: Output, totals: Sequence[dict[str, int]], sizes: dict[str, Any]) -> None:
+    from p4sgd.hw.spec.config import WorkerConfig
+    from p4sgd.hw.spec.registers import counters
+
     rows = []
-    for name, counter in counters(config).items():
+    for name, counter in counters(WorkerConfig(**sizes)).items():
         shares = [f" ({each[name] / each['CYCLES']:6.1%})" if name.startswith("CYCLES_") else "" for each in totals]
         cells = [f"{each[name]:,}{share}" for each, share in zip(totals, shares, strict=True)]
         rows.append([name.lower(), counter.help.removesuffix(" of the last run"), *cells])
@@ -108,6 +109,7 @@ def save_trace(trace: "Trace", path: Path) -> None:
 
 
 def _events(workers: "Sequence[dict[str, list[Interval]]]") -> Iterator[dict[str, Any]]:
+    from p4sgd.hw.spec.config import CLOCK_NS
     from p4sgd.sim.cluster.trace import lanes
 
     thread = 0  # counted over all processes, because some viewers distinguish threads only by number

@@ -43,6 +43,7 @@ def test_start_and_help_import_nothing_heavy():
         from p4sgd.host.cli.app import main
         for words in sys.argv[1:]:
             assert CliRunner().invoke(main, [*words.split(), "--help"]).exit_code == 0, words"""
+    assert imported(program, "") & {"numpy", *HEAVY} == set()
     words = dict(all_commands()).keys() - {"build vitis", "build vivado"}
     assert imported(program, "", *words) & HEAVY == set()
 
