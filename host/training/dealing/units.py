@@ -18,7 +18,7 @@ from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_rate, smallest_rate
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import (
@@ -78,9 +78,14 @@ def partition(
             raise UserError(f"{text}, too few for {workers} workers: use at most {count}{smaller}")
         each = f"{rooms[0]:,} each" if len(set(rooms)) == 1 else ", ".join(f"{room:,}" for room in rooms)
         needed = -(-count // min(rooms)) if min(rooms) else MAX_WORKERS + 1
-        more = f"use at least {needed} workers" if needed <= MAX_WORKERS else "use fewer features"
-        other = f"another {option('unit')} or {option('config')}, such as sparse for sparse data"
-        raise UserError(f"{text}, more than the workers hold ({each}): {more}, or {other}")
+        remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+        fitting = [u for u in UNITS if workers <= -(-total // u) <= sum(units_held(config, u) for config in configs)]
+        remedies += [option("unit", u) for u in sorted(fitting, key=lambda u: abs(u - unit))[:1]]
+        larger = [name for name, make in PRESETS.items() if units_held(make(), unit) * workers >= count]
+        remedies += [f"a larger configuration ({', '.join(larger)})"] if larger else []
+        if units_held(WorkerConfig.sparse_worker(), unit) * workers >= count:
+            remedies.append(f"for sparse data {option('config', 'sparse')}")
+        raise UserError(f"{text}, more than the workers hold ({each}): use {' or '.join(remedies) or 'fewer features'}")
     if speeds is None:
         owners = take_turns(count, rooms, shares or [1.0] * workers)
     else:
