@@ -9,13 +9,14 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.identity import identify
+from p4sgd.host.data.identity import DataIdentity, identify
 from p4sgd.host.data.sample_weights import average
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task, get_loss
@@ -113,7 +114,10 @@ class _PreparedOnce(PreparedData):
         self.name, self.space, self.communicator = data.name, data.space, data.communicator
         self.samples = data.samples - data.held_out(options.validation_fraction)
         self.weighted = data.sample_weights is not None
-        self.identity = identify(data)
+
+    @cached_property
+    def identity(self) -> DataIdentity:  # type: ignore[override]  # hashes all values, for checkpoints
+        return identify(self._data)
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         key = dataclasses.replace(options, l2=0.0)
