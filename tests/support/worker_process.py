@@ -55,16 +55,6 @@ class _StoppedError(Exception):
     pass
 
 
-class OneWorker:
-    """A device of one worker that is served somewhere."""
-
-    def __init__(self, remote):
-        self.workers = (remote,)
-
-    def wait(self, timeout_s):
-        assert any(self.workers[0].await_end(10) for _ in range(6))
-
-
 def emulated(config, send):
     """A worker of the emulator."""
     return NetworkedWorker(config, send, cycles_now)
@@ -103,34 +93,4 @@ def serve_worker(config, address, *, memory_limit=1 << 20, make=emulated, link_a
         for each in (near, far, wake, waker):
             each.close()
     assert not thread.is_alive()
-    assert not failures, failures
-
-
-@contextlib.contextmanager
-def aggregating(far, aggregator):
-    """Have an aggregator answer all that comes to the other end of a link, as port 0 of it."""
-    stop = threading.Event()
-    failures = []
-
-    def answer():
-        far.settimeout(0.05)
-        while not stop.is_set():
-            with contextlib.suppress(TimeoutError):  # to send too: a frame that finds no room is lost
-                found = aggregator.receive_frame(far.recv(2048), 0)
-                if found is not None:
-                    far.send(found.packet.to_bytes())
-
-    def run():
-        try:
-            answer()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
     assert not failures, failures
