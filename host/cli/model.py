@@ -26,15 +26,11 @@ _model = click.argument("model", type=click.Path(path_type=Path))
 def _read(
     output: Output, model: "Model | ModelSet", data: str, reading: Mapping[str, Any], *, labels_needed: bool = True
 ) -> "Dataset":
-    """Data with the features of a model; of a model of several targets, these are the label columns of a table."""
+    """Data with the features of a model, read as its training data were."""
     from p4sgd.host.data import read_dataset
-    from p4sgd.host.data.labels import TargetCoding
     from p4sgd.host.data.read import find_format
 
     check_reading(reading, [data])
-    named = isinstance(model.labels, TargetCoding) and model.space.names and not reading["label_column"]
-    if named and Path(data).is_file() and find_format(data, reading["file_format"])[0] in ("csv", "parquet"):
-        reading = {**reading, "label_column": model.labels.row_names}
     samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
     for remark in samples.remarks:
         output.remark(f"{data}: {remark}")
@@ -224,6 +220,7 @@ def inspect(model: Path, top: int, output: Output) -> None:
         "zero_based": space.zero_based,
         "hash_bits": space.hash_bits,
         "table": None if space.encoding is None else space.encoding.to_json(),
+        "reading": None if space.reading is None else space.reading.to_json(),
         "planes": form.stored,
         "precision": form.precision,
         "signed": form.signed,
@@ -260,7 +257,7 @@ def _describe(model: "Model | ModelSet") -> dict[str, object]:
         facts["targets"] = ", ".join(labels.row_names)
     if encoding is not None:
         facts["columns"] = f"{model.space.column_count} of a table, missing values: {encoding.missing}"
-    return facts
+    return facts | ({} if model.space.reading is None else model.space.reading.describe())
 
 
 def _describe_training(training: Mapping[str, Any]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from p4sgd.host.data.cells import number
 from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.errors import UserError, listed
 
 LABEL_NAMES = ("label", "target", "class", "y")
@@ -27,8 +28,9 @@ class ReadOptions:
     labels_needed
         If not, labels may be missing or invalid; the label column is only identified not to take it for a feature.
     like
-        The features that the samples must have. A table with other names, or with another number of columns, is
-        refused; columns in another order are reordered. In a LIBSVM file missing features are zeros and further
+        The features that the samples must have. A table that lacks one, or without names has another number of columns,
+        is refused; columns in another order are reordered, and others left out. Labels, weights and ignored columns are
+        those of ``like.reading``, if nothing else is chosen. In a LIBSVM file missing features are zeros and further
         features are ignored.
     header
         CSV: whether the first line has names. With ``None`` it does if it names a label or the columns of ``like``, or
@@ -69,18 +71,41 @@ class Columns:
     """The ``count`` columns of the table ``source``, with their ``names``; empty if there are none.
 
     ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
-    ``label`` and ``weight`` are those of the label and of the weights of samples; ``None`` if there is none or it is
-    not needed. ``remarks`` tell which column was taken for the label, if only its place tells that.
+    ``labels`` and ``weight`` are those of the labels and of the weights of samples, none if they are not needed, and
+    ``ignored`` those left out at the user's wish. ``remarks`` tell which columns were taken for the label, or left out,
+    if nobody has named them.
     """
 
     source: str
     count: int
     names: tuple[str, ...]
     features: tuple[int, ...] = ()
-    label: int | None = None
+    labels: tuple[int, ...] = ()
     weight: int | None = None
-    targets: int = 0
+    ignored: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> int | None:
+        return self.labels[0] if self.labels else None
+
+    @property
+    def targets(self) -> int:
+        return max(0, len(self.labels) - 1)
+
+    @property
+    def label_titles(self) -> tuple[str, ...]:
+        """Headers of the labels, or their numbers."""
+        return tuple(self.names[place] if self.names else f"column {place + 1}" for place in self.labels)
+
+    @property
+    def reading(self) -> TableReading:
+        """What to remember to read other tables alike."""
+        places = (*self.labels, *self.ignored, *([] if self.weight is None else [self.weight]))
+        kept = {place: TableColumn(place + 1, self.names[place] if self.names else "") for place in places}
+        weight = None if self.weight is None else kept[self.weight]
+        labels, ignored = ([kept[place] for place in each] for each in (self.labels, self.ignored))
+        return TableReading(self.count, tuple(labels), weight, tuple(ignored))
 
     def __getitem__(self, place: int) -> str:
         """A column in a message: its number from 1, and its name if it has one."""
@@ -115,16 +140,16 @@ class Columns:
 
 
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
-    """Find the label and the features of a table of so many columns, with their headers, if there are any.
+    """Find the labels and the features of a table of so many columns, with their headers, if there are any.
 
     By default the label is the only column with a header in `LABEL_NAMES`, otherwise the last column. If the features
-    are known (``like``), a column with one of their headers is not the label, and a single column left over is; if they
-    have no headers, the label is where that of the training data was; if labels are not needed and there are only as
-    many columns as features, there is no label, and a label column that is named may be missing. Ignored columns do not
-    count. ``source`` is the name of the table, for messages.
+    are known (``like``), columns that the user does not choose are those of the training data, as far as they are
+    there; a column with the header of a feature is not the label, and a single column left over is. If labels are not
+    needed and there are only as many columns as features, there is no label, and a label column that is named may be
+    missing. Ignored columns do not count. ``source`` is the name of the table, for messages.
 
     Raises `UserError` if a named column does not exist, if several may be the label, if there are no features, or if
-    they are not those required.
+    some are missing.
     """
     table, like = Columns(source, count, tuple(names or ())), options.like
     ignored = {table.find(choice, "--ignore-column") for choice in options.ignore_columns}
@@ -133,40 +158,62 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         weight = table.find(options.weight_column, "--weight-column")
         if weight in ignored:
             raise table.refusal(weight, "has the weights, so it cannot be ignored")
-    left = [place for place in range(count) if place not in ignored and place != weight]
-    if not left:
-        raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     named = [] if options.label_column is None else [options.label_column, *options.target_columns]
     if table.names and not options.labels_needed:
         named = [choice for choice in named if choice in table.names or number(str(choice)) is not None]
     labels = [table.find(choice, "--label-column") for choice in named]
-    label, targets = labels[0] if labels else None, labels[1:]
+    for place in labels:
+        if place in ignored or place == weight:
+            problem = "it cannot be ignored" if place in ignored else "it cannot have the weights"
+            raise table.refusal(place, f"is the label, so {problem}")
+        if labels.count(place) > 1:
+            raise table.refusal(place, "is a label already: name it once")
+    # Numbers of columns are not what they were where the user leaves columns out.
+    known = None if like is None or (options.ignore_columns and not table.names) else like.reading
+    if known is not None:
+        again = [known.find(column, table.names, count) for column in (*known.ignored, known.weight)]
+        if weight is None and again[-1] not in (*ignored, *labels):
+            weight = again[-1]
+        ignored |= {place for place in again[:-1] if place is not None and place not in (*labels, weight)}
+    left = [place for place in range(count) if place not in ignored and place != weight]
+    if not left:
+        raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     if options.label_column is None:
-        label = _find_label(table, left, options)
-    elif label in ignored:
-        raise table.refusal(labels[0], "is the label, so it cannot be ignored")
-    elif label is not None and label == weight:
-        raise table.refusal(label, "is the label, so it cannot have the weights")
-    for place in targets:
-        if place in (label, weight) or place in ignored or targets.count(place) > 1:
-            raise table.refusal(place, "is a label already, or ignored: name it once")
-    features = tuple(place for place in left if place != label and place not in targets)
+        labels = _find_labels(table, left, options)
+    features, remarks = tuple(place for place in left if place not in labels), list[str]()
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
     if like is not None:
-        beside = "" if label is None else f" beside the label ({table[label]})"
+        beside = f" beside the label ({', '.join(table[place] for place in labels)})" if labels else ""
         if table.names and like.column_names:
-            features = _in_order(features, table.names, like.column_names, source, beside)
+            chosen = _in_order(features, table.names, like.column_names, source, beside)
+            strange = [table.names[place] for place in features if place not in chosen]
+            if strange:
+                remarks.append(f"left out what the model does not know: {listed(strange, _SHOWN)}")
+            features = chosen
         elif len(features) != like.column_count:
             raise UserError(f"{source}: there are {len(features)} features{beside}, {like.column_count} are needed")
     if not options.labels_needed:
-        return replace(table, features=features)
-    remarks: tuple[str, ...] = ()
-    if options.label_column is None and like is None and table.names and label == left[-1]:
-        name = table.names[label].strip().lower()
+        return replace(table, features=features, remarks=tuple(remarks))
+    trained = () if known is None or options.label_column is not None else known.labels
+    missing = [each.header for each in trained if table.names and each.header and each.header not in table.names]
+    if missing:
+        them = ", ".join(table[place] for place in labels)
+        remarks.append(f"the label column {listed(missing, _SHOWN)} is missing: labels are those of {them}")
+    if options.label_column is None and like is None and table.names and labels == left[-1:]:
+        name = table.names[left[-1]].strip().lower()
         if name and name not in LABEL_NAMES:
-            remarks = (f"labels are those of the last column, {table[label]}: --label-column NAME takes another",)
-    return Columns(source, count, table.names, (*features, *targets), label, weight, len(targets), remarks)
+            remarks.append(f"labels are those of the last column, {table[left[-1]]}: --label-column NAME takes another")
+    return Columns(
+        source,
+        count,
+        table.names,
+        (*features, *labels[1:]),
+        tuple(labels),
+        weight,
+        tuple(sorted(ignored)),
+        tuple(remarks),
+    )
 
 
 def is_number(column: str | int | None) -> bool:
@@ -178,43 +225,58 @@ def is_number(column: str | int | None) -> bool:
     return True
 
 
-def _find_label(table: Columns, places: Sequence[int], options: ReadOptions) -> int | None:
-    like, names = options.like, table.names
-    known = frozenset(() if like is None else like.column_names)
-    others = [place for place in places if names[place] not in known] if names else []
+def _find_labels(table: Columns, places: Sequence[int], options: ReadOptions) -> list[int]:
+    """Indices of the labels among these columns, if the user names none; see `choose_columns`."""
+    like, names, needed = options.like, table.names, options.labels_needed
+    features = frozenset(() if like is None else like.column_names)
+    if like is not None and like.reading is not None and names:
+        found = (like.reading.find(column, names, table.count) for column in like.reading.labels)
+        again = [place for place in found if place is not None and place in places]
+        if again and (len(again) == len(like.reading.labels) or not needed):
+            return again
+    others = [place for place in places if names[place] not in features] if names else []
     named = [place for place in others if names[place].strip().lower() in LABEL_NAMES]
     if len(named) == 1:
-        return named[0]
-    if len(named) > 1 and options.labels_needed:
+        return named
+    if len(named) > 1 and needed:
         choices = [names[place] if names.count(names[place]) == 1 else str(place + 1) for place in named]
         raise UserError(
             f"{table.source}: {' and '.join(table[place] for place in named)} may have the labels: choose with "
             f"--label-column {choices[-1]}, and leave out with --ignore-column {choices[0]} what is no feature"
         )
-    if known and len(others) == 1:
-        return others[0]
-    if not options.labels_needed and like is not None and len(places) == like.column_count:
-        return None
-    if like is not None and like.label_column is not None and len(places) == like.column_count + 1 and not known:
-        return table.find(like.label_column, "--label-column")
-    return places[-1]
+    if like is None:
+        return [places[-1]]
+    if features and names:
+        if len(others) == 1:
+            return others
+        if not needed:
+            return []
+        labels = () if like.reading is None else like.reading.labels
+        missing = [each.header for each in labels if each.header and each.header not in names]
+        lacks = (
+            f"the label column {listed(missing, _SHOWN)} is missing" if missing else "no column is known for the label"
+        )
+        them = listed([names[place] for place in others], _SHOWN)
+        raise UserError(f"{table.source}: {lacks}: " + (f"--label-column names it, of {them}" if others else "add it"))
+    if not needed and len(places) == like.column_count:
+        return []
+    ranks = [len(places) - 1] if like.reading is None else like.reading.label_ranks
+    return [places[rank] for rank in ranks] if len(places) == like.column_count + len(ranks) else [places[-1]]
 
 
 def _in_order(
     features: tuple[int, ...], names: tuple[str, ...], wanted: tuple[str, ...], source: str, beside: str
 ) -> tuple[int, ...]:
-    """Column indices of the features in the order of the wanted names; there must be no other features."""
-    found = tuple(names[place] for place in features)
+    """Column indices of the features in the order of the wanted names; others are left out."""
+    known = set(wanted)
+    chosen = tuple(place for place in features if names[place] in known)
+    found = tuple(names[place] for place in chosen)
     if found == wanted:
-        return features
-    places = dict(zip(found, features, strict=True))
-    missing = [name for name in wanted if name not in places]
+        return chosen
+    missing = [name for name in wanted if name not in found]
     if missing:
         raise UserError(f"{source}: features are missing{beside}: {listed(missing, _SHOWN)}")
-    strange = sorted(places.keys() - set(wanted))
-    if strange:
-        unknown = f"features{beside} that the model does not know: {listed(strange, _SHOWN)}"
-        raise UserError(f"{source}: there are {unknown}: use --ignore-column")
-    if len(places) < len(found) or len(found) != len(wanted):
+    if len(known) < len(found) or len(found) != len(wanted):
         raise UserError(f"{source}: features of the same name must be in the order of the training data")
+    places = dict(zip(found, chosen, strict=True))
     return tuple(places[name] for name in wanted)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.matrix import Features, checked, stored_values, to_dense
+from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.sample_weights import check_weights
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -64,7 +65,7 @@ class Dataset:
         Source of the samples, for messages.
     label_names
         If the labels in the source are texts: text of label i, in alphabetical order.
-    feature_names, zero_based, hash_bits, encoding, label_column
+    feature_names, zero_based, hash_bits, encoding, reading
         See `FeatureSpace`.
     table
         If the features are still the columns of a table: what these hold.
@@ -91,7 +92,7 @@ class Dataset:
     row_order: order.Order | None = None
     sample_weights: FloatArray | None = None
     target_names: tuple[str, ...] = ()
-    label_column: int | None = None
+    reading: TableReading | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", checked(self.features, self.name))
@@ -122,7 +123,7 @@ class Dataset:
 
     @property
     def space(self) -> FeatureSpace:
-        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.label_column
+        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.reading
         return FeatureSpace(self.feature_count, *known)
 
     @property

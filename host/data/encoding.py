@@ -6,7 +6,7 @@ table with the same columns. The model file has it.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import Column, NumberColumn, Table, TextColumn
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -191,9 +192,8 @@ class FeatureSpace:
     There are ``count`` features, with ``names``, if the source has any. ``zero_based`` tells if indices in LIBSVM's
     format begin at 0; ``None`` if that is not known. If names or indices are hashed, ``count`` is 2^``hash_bits``, and
     the reader of the format says which column a feature belongs to. ``encoding`` tells, if the source is a table with
-    texts or gaps, how features are made of its columns. ``label_column`` is the number of the label column that was
-    chosen, from 1 or backwards from −1, if the columns have no names to find it by; ``None`` if it is the last one, or
-    is not known.
+    texts or gaps, how features are made of its columns, and ``reading``, if it is any table, which other columns there
+    are.
     """
 
     count: int
@@ -201,7 +201,7 @@ class FeatureSpace:
     zero_based: bool | None = None
     hash_bits: int | None = None
     encoding: TableEncoding | None = None
-    label_column: int | None = field(default=None, compare=False)
+    reading: TableReading | None = field(default=None, compare=False)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -223,12 +223,18 @@ class FeatureSpace:
 
 def space_to_json(space: FeatureSpace) -> dict[str, Any]:
     """Features as JSON data; an encoding is only there if there is one."""
-    fields = {name: value for name, value in vars(space).items() if name != "encoding"}
-    return fields | ({} if space.encoding is None else {"encoding": space.encoding.to_json()})
+    made = {name: each.to_json() for name in ("encoding", "reading") if (each := getattr(space, name)) is not None}
+    return {name: value for name, value in vars(space).items() if name not in ("encoding", "reading")} | made
 
 
 def space_from_json(data: Mapping[str, Any]) -> FeatureSpace:
     """Undo `space_to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-    encoding = data.get("encoding")
-    known = None if encoding is None else TableEncoding.from_json(encoding)
-    return FeatureSpace(**{**data, "names": tuple(data["names"]), "encoding": known})
+    data = {**data, "names": tuple(data["names"])}
+    made: dict[str, type[TableEncoding | TableReading]] = {"encoding": TableEncoding, "reading": TableReading}
+    data |= {name: kind.from_json(data[name]) for name, kind in made.items() if data.get(name) is not None}
+    label = data.pop("label_column", None)  # the number of the only column apart, in files of before
+    space = FeatureSpace(**data)
+    if label is None:
+        return space
+    count = space.column_count + 1
+    return replace(space, reading=TableReading(count, (TableColumn(label if label > 0 else count + label + 1),)))

@@ -285,7 +285,7 @@ class _Preparation:
         stored = sum(map(stored_values, rows.feature_blocks()))
         found = dataclasses.replace(
             found,
-            space=dataclasses.replace(encoding.space, label_column=found.space.label_column),
+            space=dataclasses.replace(encoding.space, reading=found.space.reading),
             stored=stored + extremes.stored,
             sparse=encoding.sparse,
             remarks=(*found.remarks, *encoding.remarks(train)),

@@ -274,11 +274,9 @@ class RowTraining:
     def _summary(self) -> dict[str, Any]:
         prepared = self._prepared
         configs = [dataclasses.asdict(shard.config) for shard in prepared.shards]
-        label = prepared.space.label_column
         return {
             "p4sgd": importlib.metadata.version("p4sgd"),
             "data": prepared.name,
-            **({} if label is None else {"label_column": label}),
             "samples": prepared.samples,
             "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,
             "features": prepared.space.count,

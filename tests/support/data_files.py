@@ -104,7 +104,7 @@ def read_in_blocks(path, **reading):
         feature_names=space.names,
         zero_based=space.zero_based,
         hash_bits=space.hash_bits,
-        label_column=space.label_column,
+        reading=space.reading,
         table=source.table,
         remarks=source.remarks,
         sample_weights=samples.sample_weights,

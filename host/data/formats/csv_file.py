@@ -292,8 +292,12 @@ def _delimiter(line: str) -> str:
 
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line is a header, with another one below it; ``None`` if it may also be a sample."""
-    known = () if options.like is None else options.like.column_names
+    like = options.like
+    known = () if like is None else like.column_names
     if known and set(known) <= set(fields):
+        return True
+    reading = None if like is None else like.reading
+    if reading is not None and any(each.header in fields for each in reading.apart if each.header):
         return True
     weight = () if options.weight_column is None else (options.weight_column,)
     choices = (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite, with_label_number
+from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import Features, checked
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
@@ -36,11 +36,11 @@ class NpySource(Source):
         return mapped
 
     @cached_property
-    def _columns(self) -> Columns:
+    def columns(self) -> Columns:
         return choose_columns(self._map().shape[1], None, self.options, self.name)
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        mapped, columns = self._map(), self._columns
+        mapped, columns = self._map(), self.columns
         self._samples = len(mapped)
         share = self.share.of(self._samples)
         step = max(1, len(share) if whole else BLOCK_VALUES // columns.count)
@@ -72,10 +72,11 @@ class NpySource(Source):
     def settle(self, ranks: Communicator) -> FeatureSpace:
         if self._samples == 0:
             raise UserError(f"{self.name}: there are no samples")
-        return with_label_number(FeatureSpace(len(self._columns.features) - self._columns.targets), self.options)
+        self.remarks, columns = self.columns.remarks, self.columns
+        return FeatureSpace(len(columns.features) - columns.targets, reading=columns.reading)
 
     def finish(self, features: Features, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
-        targets = self._columns.targets
+        targets = self.columns.targets
         return (features[:, :-targets], np.asarray(features[:, -targets:], np.float64)) if targets else (features, None)
 
 

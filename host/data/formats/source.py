@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.cells import RawLabels
-from p4sgd.host.data.columns import ReadOptions, is_number
+from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join_shares
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
@@ -84,6 +84,11 @@ class Source(ABC):
     @property
     def name(self) -> str:
         return str(self.path)
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of a table; ``None`` if the format is none."""
+        return None
 
     @property
     def size(self) -> int:
@@ -169,7 +174,8 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
             names = tuple(f"target {place + 1}" for place in range(samples.labels.shape[1]))
             samples = replace(samples, target_names=names)
         elif targets is not None:
-            samples = _with_targets(source, samples, np.concatenate(ranks.all_gather(targets)))
+            assert source.columns is not None
+            samples = _with_targets(samples, np.concatenate(ranks.all_gather(targets)), source.columns.label_titles)
         return join_shares(
             features,
             ranks=ranks,
@@ -178,7 +184,7 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
             zero_based=space.zero_based,
             hash_bits=space.hash_bits,
             encoding=space.encoding,
-            label_column=space.label_column,
+            reading=space.reading,
             remarks=source.remarks,
             table=source.table if source.options.like is None else None,
         )
@@ -280,19 +286,20 @@ class _Joined:
         return LabelledSamples(source.name, values, names, sample_weights=own)
 
 
-def _with_targets(source: Source, samples: LabelledSamples, targets: npt.NDArray[np.float64]) -> LabelledSamples:
-    """Samples with the labels of further columns beside theirs."""
-    columns, values = [source.options.label_column, *source.options.target_columns], samples.labels
+def _with_targets(
+    samples: LabelledSamples, targets: npt.NDArray[np.float64], titles: tuple[str, ...]
+) -> LabelledSamples:
+    """Samples with the labels of further columns beside theirs; ``titles`` are those of all label columns."""
+    values = samples.labels
     if samples.label_names:
         names = [name.lower() for name in samples.label_names]
         if not set(names) <= {"false", "true"}:
-            raise no_numbers(source.name, columns[0])
+            raise no_numbers(samples.name, titles[0])
         values = np.array([name == "true" for name in names], np.float64)[values.astype(int)]
-    titles = tuple(f"column {each}" if is_number(each) else str(each) for each in columns)
     return replace(samples, labels=np.column_stack([values, targets]), label_names=(), target_names=titles)
 
 
-def no_numbers(name: str, column: str | int | None) -> UserError:
+def no_numbers(name: str, column: str) -> UserError:
     """The error of several targets that are texts."""
     remedy = "write 0 and 1 for two classes, or train on one column at a time"
     return UserError(f"{name}: the labels of {column} are texts, those of several targets must be numbers: {remedy}")
@@ -339,11 +346,3 @@ def check_finite(features: Features, name: str, first: int = 0) -> None:
         row, column = strange
         value, place = features[row, column], f"row {first + row + 1}, feature {column + 1}"
         raise UserError(f"{name}, {place}: the value is {value}: it must be finite")
-
-
-def with_label_number(space: FeatureSpace, options: ReadOptions) -> FeatureSpace:
-    """Features that remember the number of a label column that was chosen by that alone, if columns have no names."""
-    column = options.label_column
-    if space.column_names or not is_number(column) or options.target_columns:
-        return space
-    return replace(space, label_column=int(column or 0))

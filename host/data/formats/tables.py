@@ -12,7 +12,7 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import CellError, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Rows, Source, no_numbers, with_label_number
+from p4sgd.host.data.formats.source import Rows, Source, no_numbers
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
@@ -129,9 +129,11 @@ class TableSource(Source):
         if like is None:
             self.remarks = (*columns.remarks, *self._found.remarks(ranks))
         elif like.encoding is not None:
-            self.remarks = unknown_remarks(ranks.all_gather(self._unknown))
-            return replace(like, label_column=None)
-        return with_label_number(FeatureSpace(count, columns.feature_names[:count]), self.options)
+            self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
+            return replace(like, reading=columns.reading)
+        else:
+            self.remarks = columns.remarks
+        return FeatureSpace(count, columns.feature_names[:count], reading=columns.reading)
 
     def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """Features of a known encoding, and further labels apart; `UserError` if these are texts or missing."""
@@ -141,7 +143,7 @@ class TableSource(Source):
             features, targets = features[:, :-count], features[:, -count:]
             first = sum(ranks.all_gather(features.shape[0])[: self.share.rank])
             columns, self.table = self.table.columns[-count:], Table(self.table.columns[:-count])
-            for column, values, name in zip(columns, targets.T, self.options.target_columns, strict=True):
+            for column, values, name in zip(columns, targets.T, self.columns.label_titles[1:], strict=True):
                 if isinstance(column, TextColumn) and column.values:
                     raise no_numbers(self.name, name)
                 if not np.isfinite(values).all():

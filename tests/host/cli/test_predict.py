@@ -132,19 +132,36 @@ def test_features_of_sparse_text_that_the_model_lacks_are_left_out_and_told():
 
 
 @pytest.mark.parametrize("prepared", [True, False])
-def test_the_label_column_of_a_table_without_names_is_remembered(prepared):
-    rows = np.random.default_rng(0).normal(size=(200, 4))
-    rows[:, 0] = rows[:, 1] - rows[:, 2] > 0
-    np.save("table.npy", rows)
-    np.save("features.npy", rows[:, 1:])
-    column = ("--label-column", "1")
+def test_models_remember_the_columns_that_are_no_features(prepared):
+    """The training file is read as it was, also by a model of the folder that was made of it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2)).round(3)
+    answer = np.where(x[:, 0] > x[:, 1], "yes", "no")
+    write_table(
+        "train.csv",
+        ["id", "answer", "a", "b", "w"],
+        zip(range(200), answer, *x.T, rng.integers(3, size=200), strict=True),
+    )
+    columns = "--label-column", "answer", "--ignore-column", "id", "--weight-column", "w"
     if prepared:
-        run("data", "prepare", "table.npy", *column, "--out", "folder")
-    train(*(["folder"] if prepared else ["table.npy", *column]), "--epochs", 3)
-    found = predicted("table.npy")
-    assert (np.array(found.split(), np.float64) == rows[:, 0]).mean() > 0.9
-    assert evaluated("table.npy") == evaluated("table.npy", *column)
-    assert predicted("features.npy") == found
+        run("data", "prepare", "train.csv", *columns, "--out", "folder")
+    train(*(["folder"] if prepared else ["train.csv", *columns]), "--epochs", 3)
+    found = predicted("train.csv")
+    assert (np.array(found.split()) == answer).mean() > 0.9
+    assert evaluated("train.csv") == evaluated("train.csv", *columns)
+    facts = [line.split()[-1] for line in run("inspect", "model").stdout.splitlines() if " column" in line]
+    assert facts == ["answer", "w", "id"]
+    write_table("more.csv", ["b", "a", "note", "class"], [(x[1], x[0], "new", 1) for x in x.tolist()])
+    done = run("predict", "model", "more.csv")
+    assert done.stdout == found
+    assert done.stderr.strip() == "more.csv: left out what the model does not know: note"
+    done = run("evaluate", "model", "more.csv", status=2)
+    assert "more.csv: the label column answer is missing: labels are those of column 4 (class)" in done.stderr
+    done = run("evaluate", "model", "more.csv", "--label-column", "b", status=2)
+    assert "more.csv: features are missing beside the label (column 1 (b)): b" in done.stderr
+    write_table("two.csv", ["b", "a", "note", "more"], [(x[1], x[0], 1, 2) for x in x.tolist()])
+    done = run("evaluate", "model", "two.csv", status=2)
+    assert "two.csv: the label column answer is missing: --label-column names it, of note, more" in done.stderr
 
 
 def test_metrics_are_those_of_scikit_learn(model):

@@ -9,6 +9,7 @@ from support.tensor_file import rewrite
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Task
@@ -19,6 +20,7 @@ from p4sgd.hw.spec.run import FeatureFormat
 
 RNG = np.random.default_rng(5)
 NUMBERS = LabelCoding(Task.REGRESSION, mean=100.0, scale=10.0)
+READING = TableReading(7, (TableColumn(7, "label"),), ignored=(TableColumn(1, "id"), TableColumn(6)))
 
 
 def model(features=4, loss="logistic", labels=None, space=None, **more):
@@ -46,7 +48,7 @@ def rows(features=4, samples=20):
     "more",
     [
         {},
-        {"space": {"names": ("a", "b", "c", "Größe"), "label_column": -2}},
+        {"space": {"names": ("a", "b", "c", "Größe"), "reading": READING}},
         {"space": {"zero_based": True}},
         {"space": {"hash_bits": 2}},
         {"loss": "huber", "labels": NUMBERS, "loss_parameters": {"epsilon": 1.5}},
@@ -62,7 +64,7 @@ def test_round_trip(tmp_path, more):
         assert getattr(before, name).dtype == getattr(after, name).dtype
     for name in ("intercept", "loss", "loss_parameters", "labels", "features", "training", "space"):
         assert getattr(before, name) == getattr(after, name)
-    assert after.space.label_column == before.space.label_column
+    assert after.space.reading == before.space.reading
 
 
 @pytest.mark.parametrize("block", [model_file._BLOCK_VALUES, 12])

@@ -1,0 +1,77 @@
+"""How a table was read, which a model remembers to read other tables alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+
+class TableColumn(NamedTuple):
+    """A column of a table: its ``number`` from 1 and its ``header``, empty if there is none."""
+
+    number: int
+    header: str = ""
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """The columns of a table that are no features.
+
+    Parameters
+    ----------
+    count
+        All columns, features included.
+    labels, weight, ignored
+        The columns of labels, of the weights of samples, and those that were left out.
+    """
+
+    count: int
+    labels: tuple[TableColumn, ...] = ()
+    weight: TableColumn | None = None
+    ignored: tuple[TableColumn, ...] = ()
+
+    @property
+    def apart(self) -> tuple[TableColumn, ...]:
+        """All these columns."""
+        return (*self.labels, *self.ignored, *(() if self.weight is None else (self.weight,)))
+
+    def find(self, column: TableColumn | None, headers: Sequence[str], count: int) -> int | None:
+        """Index of a column in a table with these headers, or with so many columns; ``None`` if it is not there.
+
+        It is the one with its header, where this tells one column; where either table has no headers, or several
+        columns have it, it is the one with its number in a table of as many columns.
+        """
+        if column is None:
+            return None
+        if headers and column.header and headers.count(column.header) < 2:
+            return headers.index(column.header) if column.header in headers else None
+        place = column.number - 1
+        same = not (headers and column.header) or tuple(headers[place : place + 1]) == (column.header,)
+        return place if same and count == self.count else None
+
+    @property
+    def label_ranks(self) -> list[int]:
+        """Indices of the labels among those columns that are labels or features."""
+        others = [each.number for each in self.apart if each not in self.labels]
+        return [label.number - 1 - sum(number < label.number for number in others) for label in self.labels]
+
+    def describe(self) -> dict[str, str]:
+        """The columns by what they are, for people."""
+        weight = () if self.weight is None else (self.weight,)
+        roles = {"label column": self.labels, "weight column": weight, "ignored columns": self.ignored}
+        return {
+            role: ", ".join(column.header or str(column.number) for column in columns)
+            for role, columns in roles.items()
+            if columns
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Undo `to_json`; `msgspec.ValidationError`, a `ValueError`, for anything else."""
+        return msgspec.convert(data, cls)
