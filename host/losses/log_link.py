@@ -12,6 +12,9 @@ _LIMIT = 4.0
 """Exponents count as at most this number in residuals. A power of two, so that the tables bend where two lines meet."""
 
 
+_LARGEST = 300.0  # of an exponent, so that sums do not overflow
+
+
 def _limited_exp(x: FloatArray) -> FloatArray:
     """e^x, but at most e^`_LIMIT` = 54.6."""
     return np.exp(np.minimum(x, _LIMIT))
@@ -27,6 +30,7 @@ class LogLink(Loss):
 
     power: float
     """Power of the mean that the variance of its Tweedie distribution grows with: 1 to 2."""
+    bounded = False
 
     @abstractmethod
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
@@ -54,6 +58,9 @@ class Poisson(LogLink):
 
     def psi(self, x: FloatArray) -> FloatArray:
         return _limited_exp(x)
+
+    def derivative(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return np.exp(np.minimum(z, _LARGEST)) - y
 
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
         return 2 * (_times_log(target, target / predicted) - target + predicted)

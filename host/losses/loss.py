@@ -84,6 +84,11 @@ class Loss(ABC):
         self.parameters = parameters
         """Parameters of the loss by name, as its class takes them: plain numbers in the unit of y."""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether residuals are, so that a sample far away from all others pulls at the weights no harder than they."""
+        return not (self.shape.left_slope or self.shape.right_slope)
+
     def label(self, y: FloatArray) -> FloatArray:
         """What the hardware has as the label of y: float64, same shape."""
         return y
@@ -108,6 +113,10 @@ class Loss(ABC):
         psi = self.psi(x - y if mode.offset else x)
         signed = y * psi if mode.sign else psi
         return signed - y if mode.constant else signed
+
+    def derivative(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """`residual` without limits that only training needs, if its root balances predictions with targets."""
+        return self.residual(z, y)
 
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
         """See `fit_table`."""

@@ -4,9 +4,10 @@ Training samples are measured as the hardware reads them, held-out samples by a 
 
 Rounding features to a few bits shifts their means, and through the weights all activations: on breast cancer at one
 bit, predictions on full-precision features are right for 51 % of the samples without a correction and for 95 % with
-one. Therefore the model's intercept is fitted on the training samples, clamped as in training, so that outliers do not
-count for more than they did there. If these are not available (prepared data), the mean shift is removed, and the
-intercept is fitted to the activations of the quantised samples. Without a bias only the mean shift is removed.
+one. Therefore the model's intercept is fitted on the training samples as the model takes them, neither rounded nor
+clamped: so predictions add up to the targets with the losses `squared`, `logistic` and `poisson`. If these samples are
+not available (prepared data), the mean shift is removed, and the intercept is fitted to the activations of the
+quantised samples. Without a bias only the mean shift is removed.
 """
 
 import dataclasses
@@ -93,23 +94,31 @@ _NEAR = _STEPS // 4
 _INTERPOLATIONS = 5
 """Trials of false position. For logistic and squared losses 2 to 4 are usually enough."""
 
+_FAR = 4.0
+"""By how much clamping moves an activation, in deviations of the target or in exponents, if the sample is wild. Where
+residuals have no bound one such sample could move the intercept far away from what suits all others."""
 
-def fit_intercept(loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
+
+def fit_intercept(
+    loss: Loss, z: FloatArray, y: FloatArray, weights: FloatArray | None = None, *, limited: bool = True
+) -> float:
     """The constant c with the smallest (weighted) mean loss of z + c, of activations and labels as the loss takes them;
-    the middle of the interval if there are many (hinge). The mean residual, its derivative, never falls with c."""
+    the middle of the interval if there are many (hinge). The mean residual, its derivative, never falls with c. It is
+    ``limited`` as in training, or the derivative of the whole loss."""
+    residual = loss.residual if limited else loss.derivative
     if weights is not None:
         counted = weights > 0
         z, y, weights = z[counted], y[counted], weights[counted]
 
     @functools.cache
     def slope(steps: int) -> float:
-        return block_average(lambda z, y: loss.residual(z + steps / _STEPS, y), weights, z, y)
+        return block_average(lambda z, y: residual(z + steps / _STEPS, y), weights, z, y)
 
     least = _first(slope, -_NEAR, _NEAR, lambda value: value >= 0)
-    greatest = least
     if slope(least) == 0:  # of many
-        greatest = _first(slope, least, least + 1, lambda value: value > 0)
-    return (least + greatest - 1) / (2 * _STEPS)
+        return (least + _first(slope, least, least + 1, lambda value: value > 0) - 1) / (2 * _STEPS)
+    rise = slope(least) - slope(least - 1)  # over the last step, where the derivative is a line but for its jumps
+    return (least - (min(max(slope(least) / rise, 0.0), 1.0) if rise > 0 else 0.5)) / _STEPS
 
 
 def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[float], bool]) -> int:
@@ -202,10 +211,13 @@ class EpochMetrics:
         """The model to keep, measured, after `read_rounded`. Unrounded training samples are used if there are any."""
         train = self._prepared.train
         if train is not None and self._refit:
-            correction = self._correction(self._unrounded(weights, train))
             model = self._prepared.fold(weights, self._loss)
-            model = dataclasses.replace(model, intercept=model.intercept + correction)
-            return self._complete(model, model.decision_function(train))
+            z = counted = model.decision_function(train)
+            if not self._loss.bounded:
+                seen = self._clamped(weights, train)
+                counted = np.where(np.abs(z - seen) <= _FAR, z, seen)
+            correction = self._correction(counted, limited=False)
+            return self._complete(dataclasses.replace(model, intercept=model.intercept + correction), z + correction)
         assert self._rounded is not None
         measured = self._rounded_model(weights, self._rounded)
         return measured if train is None else self._complete(measured[0], measured[0].decision_function(train))
@@ -247,7 +259,7 @@ class EpochMetrics:
         prepared = self._prepared
         return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
 
-    def _unrounded(self, weights: WeightArray, train: Dataset) -> FloatArray:
+    def _clamped(self, weights: WeightArray, train: Dataset) -> FloatArray:
         """Activations of the unrounded training samples, clamped as in training."""
         prepared = self._prepared
         form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
@@ -256,6 +268,6 @@ class EpochMetrics:
         own = clamped_activations(train.features, prepared.scaling, real[:known])
         return train.gather(train.in_order(own)) + bias
 
-    def _correction(self, z: FloatArray) -> float:
-        """What the intercept lacks by these activations."""
-        return fit_intercept(self._loss, z, self._y, self.weights["train"]) if self._refit else 0.0
+    def _correction(self, z: FloatArray, *, limited: bool = True) -> float:
+        """What the intercept lacks by these activations; see `fit_intercept`."""
+        return fit_intercept(self._loss, z, self._y, self.weights["train"], limited=limited) if self._refit else 0.0

@@ -176,6 +176,25 @@ def test_a_wild_value_does_not_move_the_intercept(options, sparse):
     assert score(result.model, calm)["r2"] > (0.5 if "precision" in options else 0.9)
 
 
+@pytest.mark.parametrize("precision", [2, 8])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["squared", "logistic", "poisson"])
+def test_predictions_add_up_to_the_targets(name, weighted, precision):
+    """Of the canonical links, also where training rounds and clamps features and limits exponents."""
+    rng = np.random.default_rng(4)
+    x = rng.exponential(size=(600, 4)) * [1.0, 10.0, 0.1, 1e3]
+    z = x @ [0.6, 0.03, -1.0, 0.0] + rng.normal(size=600) / 2
+    y = {"squared": z + 1, "logistic": (z > np.median(z)) * 1.0, "poisson": rng.poisson(np.exp(z)) * 1.0}[name]
+    weights = rng.integers(0, 4, 600) * 1.0 if weighted else None
+    for scaling in ("standard", "minmax"):
+        data = Dataset(x, y, "skewed", sample_weights=weights)
+        model = run(data, loss=name, scaling=scaling, precision=precision).model
+        z = model.decision_function(data)
+        predicted = model.probabilities(z)[:, 1] if name == "logistic" else model.predict(data)
+        sums = (np.average(each, weights=weights) for each in (predicted, y))
+        assert next(sums) == pytest.approx(next(sums), rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "size", [1e-290, *(pytest.param(size, marks=pytest.mark.slow) for size in (1e-160, 1e160)), 1e290]
