@@ -23,6 +23,15 @@ FloatArray = npt.NDArray[np.float64]
 _Value = TypeVar("_Value", bound=np.generic)
 
 
+_OF_EACH = ("sample_weights", "offsets")
+"""Fields with a number of each sample, if they are not ``None``."""
+
+
+def _of_each(data: "Labelled", rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+    """`_OF_EACH` of some samples."""
+    return {name: None if (values := getattr(data, name)) is None else values[rows] for name in _OF_EACH}
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
     """Samples without their features; see `Dataset` for the fields."""
@@ -33,20 +42,22 @@ class LabelledSamples:
     target_names: tuple[str, ...] = ()
     labelled: bool = True
     sample_weights: FloatArray | None = None
+    offsets: FloatArray | None = None
+    offset_kind: str | None = None
 
     @classmethod
     def of(cls, data: "Labelled", rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
         """Some samples, in the given order, optionally under another name."""
-        weights = None if data.sample_weights is None else data.sample_weights[rows]
         about = data.label_names, data.target_names, data.labelled
-        return cls(name or data.name, data.labels[rows], *about, weights)
+        return cls(name or data.name, data.labels[rows], *about, **_of_each(data, rows), offset_kind=data.offset_kind)
 
     @classmethod
     def column(cls, data: "Labelled", place: int) -> Self:
         """All samples with one of several columns of labels."""
         labels = np.ascontiguousarray(data.labels[:, place])
         name = f"{data.name}, {data.target_names[place]}"
-        return cls(name, labels, labelled=data.labelled, sample_weights=data.sample_weights)
+        about = {each: getattr(data, each) for each in ("labelled", *_OF_EACH, "offset_kind")}
+        return cls(name, labels, **about)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +84,9 @@ class Dataset:
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
+    offsets, offset_kind
+        float64 (samples,): known addends of the activations, in the unit of a number to predict, with a logarithmic
+        link of its logarithm; and what they were given as, one of `p4sgd.host.data.offsets.KINDS`; or ``None``.
 
     Raises `UserError` if there are no samples or no features, if the shapes do not match, or if a label or a weight is
     not finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
@@ -93,6 +107,8 @@ class Dataset:
     sample_weights: FloatArray | None = None
     target_names: tuple[str, ...] = ()
     reading: TableReading | None = None
+    offsets: FloatArray | None = None
+    offset_kind: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", checked(self.features, self.name))
@@ -105,6 +121,8 @@ class Dataset:
         if self.sample_weights is not None:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
             shapes["weights"] = self.sample_weights, (self.samples,)
+        if self.offsets is not None:
+            shapes[f"{self.offset_kind}s"] = self.offsets, (self.samples,)
         for what, (values, shape) in shapes.items():
             if values.shape != shape:
                 problem = f"there are {self.samples:,} samples, but {what} of shape {values.shape}"
@@ -124,7 +142,7 @@ class Dataset:
     @property
     def space(self) -> FeatureSpace:
         known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.reading
-        return FeatureSpace(self.feature_count, *known)
+        return FeatureSpace(self.feature_count, *known, offset=self.offset_kind)
 
     @property
     def stored(self) -> int:
@@ -184,8 +202,7 @@ class Dataset:
         return self._of_rows(rows, row_order=rows if self.row_order is None else self.row_order[rows])
 
     def _of_rows(self, rows: npt.NDArray[np.intp], **changed: Any) -> Self:
-        weights = None if self.sample_weights is None else self.sample_weights[rows]
-        return replace(self, labels=self.labels[rows], sample_weights=weights, **changed)
+        return replace(self, labels=self.labels[rows], **_of_each(self, rows), **changed)
 
     def encoded(self, encoding: TableEncoding) -> Self:
         """The samples with features in place of the columns of a table."""

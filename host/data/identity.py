@@ -20,7 +20,7 @@ _BLOCK_VALUES = 1 << 18
 @dataclass(frozen=True)
 class DataIdentity:
     """Identity of a data set: ``sha256`` is that of all that a model depends on, features, labels and their names, and
-    weights of samples. ``name`` is its source, for messages; it is not compared, because files may be moved."""
+    weights and offsets of samples. ``name`` is its source, for messages; it is not compared, as files may be moved."""
 
     name: str = field(compare=False)
     samples: int
@@ -37,6 +37,9 @@ def identify(data: Dataset) -> DataIdentity:
     if data.sample_weights is not None:
         digest.update(b"weights")
         digest.update(np.ascontiguousarray(data.sample_weights).data)
+    if data.offsets is not None:
+        digest.update(b"offsets")
+        digest.update(np.ascontiguousarray(data.offsets).data)
     features, ranks = data.features, data.communicator
     parts: list[npt.NDArray[Any]] = [features] if isinstance(features, np.ndarray) else []
     if not isinstance(features, np.ndarray):  # row pointers as those of the whole matrix

@@ -12,8 +12,7 @@ from p4sgd.host.data.cells import EXACT, number
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
 from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.errors import UserError, listed, on_command_line, option
-from p4sgd.host.losses.loss import FloatArray, Loss, Task
-from p4sgd.hw.spec.fixed import LABEL, IntArray
+from p4sgd.host.losses.loss import FloatArray, Task
 
 _FARTHEST_TARGET = 32.0
 """Largest y of `Task.NON_NEGATIVE`: what a table with a limit of e^4 can predict, and a residual of ±128 can hold."""
@@ -209,9 +208,9 @@ class LabelCoding:
         signs: FloatArray = 2.0 * (labels == self.classes[1]) - 1.0  # a third of the time of np.where
         return signs
 
-    def integers(self, labels: FloatArray, loss: Loss) -> IntArray:
-        """What the hardware has of labels from `labels_of`, saturated `LABEL` integers; int64 of the same shape."""
-        return LABEL.from_real(loss.label(self.real(labels)))
+    def shift(self, offsets: FloatArray) -> FloatArray:
+        """What offsets (`p4sgd.host.data.offsets`) add to activations; float64 of the same shape."""
+        return offsets / self.scale if self.task is Task.REGRESSION else offsets
 
     def name(self, label: float) -> str | int | float:
         """A predicted label as in the training data, a text or a number; with ``positive``, 0 or 1."""

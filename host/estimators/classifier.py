@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -93,7 +94,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         """See the class."""
         return np.atleast_1d(self.model_.intercept)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
         Parameters
@@ -105,6 +106,9 @@ class GLMClassifier(ClassifierMixin, GLM):
             several labels.
         sample_weight : array-like of shape (n_samples,), default=None
             At least 0. The hardware has steps of 1/65,536 of the largest.
+        offset : array-like of shape (n_samples,), default=None
+            What is known of the activation, of two classes the logarithm of their odds: it is added to X · coef_ +
+            intercept_, by `predict`, which then needs it, too.
         """
         with self._all_or_nothing():
             warm = self.warm_start and hasattr(self, "model_")
@@ -112,8 +116,8 @@ class GLMClassifier(ClassifierMixin, GLM):
             if not warm:
                 self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
             if y.ndim == 2:
-                return self._fit(self._data(X, y.astype(np.float64), sample_weight=sample_weight))
-            return self._fit(self._labelled(X, y, sample_weight))
+                return self._fit(self._data(X, y.astype(np.float64), (), sample_weight, offset))
+            return self._fit(self._labelled(X, y, sample_weight, offset))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
@@ -150,7 +154,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             y = column_or_1d(y, warn=True)  # raises if there are several columns
         return X, y if isinstance(y, np.ndarray) else y.toarray()
 
-    def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any) -> Dataset:
+    def _labelled(self, X: Any, y: npt.NDArray[Any], *of_samples: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
         if isinstance(self.classes_, list):
             raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
@@ -160,19 +164,19 @@ class GLMClassifier(ClassifierMixin, GLM):
         # Numbers of which float64 does not tell one from another go as texts.
         count = self.classes_.size
         if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == count:
-            return self._data(X, np.asarray(y, dtype=np.float64), sample_weight=sample_weight)
+            return self._data(X, np.asarray(y, dtype=np.float64), (), *of_samples)
         places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
-        return self._data(X, places, names, sample_weight)
+        return self._data(X, places, names, *of_samples)
 
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+    def decision_function(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
         """Activations, float64 (n_samples,), above 0 for the second class, or (n_samples, n_classes)."""
-        samples = self._samples(X)
+        samples = self._samples(X, offset)
         with value_errors():
             return self.model_.decision_function(samples)
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any, *, offset: Any = None) -> npt.NDArray[Any]:
         """Predicted classes, those of ``p4sgd predict``: (n_samples,), of several labels (n_samples, n_labels)."""
-        z, coding = self.decision_function(X), self.model_.labels
+        z, coding = self.decision_function(X, offset=offset), self.model_.labels
         if isinstance(coding, TargetCoding):
             each = [_values(row)[(z[:, place] > 0).astype(np.intp)] for place, row in enumerate(coding.rows)]
             return np.column_stack(each)
@@ -180,12 +184,16 @@ class GLMClassifier(ClassifierMixin, GLM):
         classes: npt.NDArray[Any] = self.classes_
         return classes[places]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
+        """Accuracy; of several labels the part of the samples of which all are predicted."""
+        return float(accuracy_score(y, self.predict(X, offset=offset), sample_weight=sample_weight))
+
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
         """Probabilities, float64 (n_samples, n_classes), of several labels those of having them; only with the losses
         ``logistic`` and ``modified_huber``. Those of one of several classes against the rest are divided by their sum.
         """
-        z = self.decision_function(X)
+        z = self.decision_function(X, offset=offset)
         found = self.model_.probabilities(z)
         assert found is not None
         return found

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
+from p4sgd.host.data.offsets import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import Table, TextColumn
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors
@@ -161,11 +162,28 @@ class GLM(BaseEstimator):
         self._train(data, self._options(**others), dataclasses.replace(start, refit=False))
         return self
 
-    def _data(self, X: Any, labels: Any = None, names: Sequence[str] = (), sample_weight: Any = None) -> Dataset:
+    def _data(
+        self,
+        X: Any,
+        labels: Any = None,
+        names: Sequence[str] = (),
+        sample_weight: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> Dataset:
         """A data set of samples that `_validated` has checked."""
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if offset is not None and exposure is not None:
+            raise ValueError("offset and exposure are given: add the logarithm of the exposure to the offset")
+        kind, given = (OFFSET, offset) if exposure is None else (EXPOSURE, exposure)
+        addends = None
+        if given is not None:
+            given = column_or_1d(check_array(given, ensure_2d=False, dtype=np.float64, input_name=kind))
+            check_consistent_length(X if isinstance(X, np.ndarray) else np.empty(X.shape[0]), given)
+            with value_errors():
+                addends = offsets_of(given, kind, NAME)
         features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
         about: dict[str, Any] = {"feature_names": features}
         values = np.zeros(X.shape[0]) if labels is None else labels
@@ -179,7 +197,17 @@ class GLM(BaseEstimator):
                 X, about["feature_names"] = encoding.apply(X.rows), encoding.names
                 about["encoding"] = encoding
         with value_errors():
-            return Dataset(X, values, NAME, tuple(names), labelled=labels is not None, sample_weights=weights, **about)
+            return Dataset(
+                X,
+                values,
+                NAME,
+                tuple(names),
+                labelled=labels is not None,
+                sample_weights=weights,
+                offsets=addends,
+                offset_kind=None if addends is None else kind,
+                **about,
+            )
 
     def _validated(self, X: Any, y: Any = _NO_Y, *, reset: bool, **how: Any) -> Any:
         """Samples, and with y both, checked by scikit-learn; tables with texts or gaps become `Rows`.
@@ -215,9 +243,9 @@ class GLM(BaseEstimator):
         check_consistent_length(made.rows, y)
         return made, y
 
-    def _samples(self, X: Any) -> Dataset:
+    def _samples(self, X: Any, offset: Any = None, exposure: Any = None) -> Dataset:
         check_is_fitted(self, "model_")
-        data = self._data(self._validated(X, reset=False))
+        data = self._data(self._validated(X, reset=False), offset=offset, exposure=exposure)
         # Names are compared already; those in a file may be spelt as texts.
         return dataclasses.replace(data, feature_names=())
 

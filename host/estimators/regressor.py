@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
-from sklearn.metrics import d2_tweedie_score
+from sklearn.metrics import d2_tweedie_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from p4sgd.host.data import Dataset
@@ -69,26 +69,34 @@ class GLMRegressor(RegressorMixin, GLM):
         intercept = self.model_.linear()[1]
         return np.array([intercept]) if self._of_column else intercept
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
         """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained; of
         several targets the mean."""
         check_is_fitted(self, "model_")
-        first = self.model_.rows[0]
+        first, predicted = self.model_.rows[0], self.predict(X, offset=offset, exposure=exposure)
         loss = get_loss(first.loss, first.loss_parameters)
         if not isinstance(loss, LogLink):
-            return float(super().score(X, y, sample_weight))
+            return float(r2_score(y, predicted, sample_weight=sample_weight))
         how = {"sample_weight": sample_weight, "power": loss.power}
-        columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, self.predict(X)))
+        columns = (np.asarray(each).reshape(len(each), -1).T for each in (y, predicted))
         return float(np.mean([d2_tweedie_score(*pair, **how) for pair in zip(*columns, strict=True)]))
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, exposure: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
 
         X and weights are as in `GLMClassifier.fit`, y is of shape (n_samples,) or (n_samples, n_targets).
+
+        Parameters
+        ----------
+        offset : array-like of shape (n_samples,), default=None
+            What is known of y: `predict`, which then needs it too, adds it. With the losses ``poisson``, ``gamma`` and
+            ``tweedie`` it is added to the logarithm.
+        exposure : array-like of shape (n_samples,), default=None
+            What y is in proportion to, such as the time in which events were counted, above 0; for these losses.
         """
         with self._all_or_nothing():
             anew = not (self.warm_start and hasattr(self, "model_"))
-            return self._fit(self._checked(X, y, sample_weight, reset=anew))
+            return self._fit(self._checked(X, y, sample_weight, offset, exposure, reset=anew))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
@@ -99,14 +107,14 @@ class GLMRegressor(RegressorMixin, GLM):
         with self._all_or_nothing():
             return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Dataset:
+    def _checked(self, X: Any, y: Any, *of_samples: Any, reset: bool) -> Dataset:
         X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
         self._of_column = y.ndim == 2 and y.shape[1] == 1
-        return self._data(X, y.reshape(-1) if self._of_column else y, sample_weight=sample_weight)
+        return self._data(X, y.reshape(-1) if self._of_column else y, (), *of_samples)
 
-    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> npt.NDArray[np.float64]:
         """Predicted targets, those of ``p4sgd predict``: float64 (n_samples,), of a matrix (n_samples, n_targets)."""
-        samples = self._samples(X)
+        samples = self._samples(X, offset, exposure)
         with value_errors():
             predicted = self.model_.predict(samples)
         return predicted[:, np.newaxis] if self._of_column else predicted

@@ -1,5 +1,8 @@
 """Losses for classes: y is −1 or 1."""
 
+from dataclasses import replace
+from functools import cached_property
+
 import numpy as np
 
 from p4sgd.host.losses.loss import FloatArray, Loss, Probabilistic, Shape, Task
@@ -12,6 +15,13 @@ _LARGEST_EXPONENT = 709.0
 class _OfClasses(Loss):
     task = Task.CLASSIFICATION
     label_mode = LabelMode(sign=True)
+
+    def with_offsets(self) -> Loss:
+        return self._with_offsets
+
+    @cached_property
+    def _with_offsets(self) -> Loss:
+        return WithOffsets(self)
 
 
 class Logistic(_OfClasses, Probabilistic):
@@ -84,3 +94,42 @@ class ModifiedHuber(_OfClasses, Probabilistic):
 
     def psi(self, x: FloatArray) -> FloatArray:
         return np.clip(-2.0 * (1.0 - x), -4.0, 0.0)
+
+
+_SIDE = 24.0
+"""From 0 to where the margin 0 is on either half of a table: lines that are a quarter wide then reach 8 beyond it."""
+
+FARTHEST = 16.0
+"""Largest magnitude of an offset of classes."""
+
+
+class WithOffsets(_OfClasses):
+    """A loss of classes of z + f, with an offset f of each sample.
+
+    The residual s·ψ(m) of the margin m = s·(z + f) needs two numbers of the sample, and a label is one: s·(24 − f),
+    whose sign is s, is also taken for o, and s·z − o = m − 24·s. So the table has ψ twice: below 0 for s = 1, and above
+    8 for s = −1, where samples with a margin below −16 have no residual. In between it is 0: that is where samples with
+    s = 1 get to if their margin is above 24.
+    """
+
+    label_mode = LabelMode(sign=True, offset=True)
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(**loss.parameters)
+        self._loss = loss
+        self.name, self.step = loss.name, loss.step  # type: ignore[misc]  # of this one loss
+        jumps = (jump + side for side in (-_SIDE, _SIDE) for jump in loss.shape.jumps)
+        self.shape = replace(loss.shape, jumps=(0.0, _SIDE - FARTHEST, *jumps))
+
+    def label(self, y: FloatArray, offsets: FloatArray | None = None) -> FloatArray:
+        return y * _SIDE if offsets is None else y * (_SIDE - offsets)
+
+    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return self._loss.value(z, y)
+
+    def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return self._loss.residual(z, y)
+
+    def psi(self, x: FloatArray) -> FloatArray:
+        psi = self._loss.psi(np.where(x < 0, x + _SIDE, x - _SIDE))
+        return np.where((x < 0) | (x >= _SIDE - FARTHEST), psi, 0.0)

@@ -5,7 +5,7 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.losses.loss import FloatArray, Loss, Shape, Task
+from p4sgd.host.losses.loss import FloatArray, Loss, Numbers, Shape, Task
 from p4sgd.hw.spec.run import LabelMode
 
 _LIMIT = 4.0
@@ -29,8 +29,13 @@ class LogLink(Loss):
     """Half the deviance of numbers of which e^z, times the scale of the labels, is predicted."""
 
     power: float
-    """Power of the mean that the variance of its Tweedie distribution grows with: 1 to 2."""
     bounded = False
+
+    def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
+        """See `Loss.without`: as deviances of e^f times a mean are e^((2−p)f) times those of the mean, a sample counts
+        like its label for a unit of exposure, e^−f times it, with such a weight."""
+        factors = np.exp((2 - self.power) * offsets)
+        return (labels.T * np.exp(-offsets)).T, factors if weights is None else factors * weights
 
     @abstractmethod
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
@@ -138,7 +143,7 @@ class Tweedie(LogLink):
         curvature = max((2 - p) ** 2 * np.exp((2 - p) * high), (p - 1) ** 2 * np.exp((p - 1) * low))
         self.largest_error = float(curvature * _WIDTH**2 / 16)
 
-    def label(self, y: FloatArray) -> FloatArray:
+    def label(self, y: FloatArray, offsets: FloatArray | None = None) -> FloatArray:
         return np.where(self._some(y), _SIDE + np.log(np.maximum(y, _SMALLEST)), -_SIDE)
 
     def importance(self, y: FloatArray) -> FloatArray:

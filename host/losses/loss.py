@@ -27,6 +27,9 @@ DEFAULT_EPSILON = 0.125
 FloatArray = npt.NDArray[np.float64]
 """Real numbers, any shape."""
 
+Numbers = tuple[FloatArray, FloatArray | None]
+"""Labels and weights of samples."""
+
 _Function = Callable[[FloatArray], FloatArray]
 
 # Points at which the error is computed: per segment, both ends included, and per tail, the further out the wider apart.
@@ -62,6 +65,9 @@ class Shape:
 class Loss(ABC):
     """A loss ℓ(z, y) of an activation z and a label y.
 
+    Offsets of samples become part of these two: `without` turns numbers and weights into those of an equal problem, and
+    `with_offsets` is the loss of classes whose labels have offsets.
+
     The hardware computes only the residual g = ∂ℓ/∂z, which must have the form g = s·ψ(s·z − o) − c, where `psi` is ψ
     and ``label_mode`` says which of the sign s, the offset o and the constant c come from the label; or such a residual
     times a weight of the sample, `importance`, if the loss ``weighs``.
@@ -72,6 +78,8 @@ class Loss(ABC):
     task: ClassVar[Task]
     label_mode: ClassVar[LabelMode]
     weighs: ClassVar[bool] = False
+    power: float | None = None
+    """If predictions are e^z: the power of the mean that the variance of the target grows with, 1 to 2."""
     step: float
     """The automatic learning rate is this number divided by the squared norm of a sample. Found by experiment; a loss
     with unbounded curvature or residual is stable only below 1."""
@@ -89,8 +97,17 @@ class Loss(ABC):
         """Whether residuals are, so that a sample far away from all others pulls at the weights no harder than they."""
         return not (self.shape.left_slope or self.shape.right_slope)
 
-    def label(self, y: FloatArray) -> FloatArray:
-        """What the hardware has as the label of y: float64, same shape."""
+    def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
+        """Labels in their unit, (samples,) or (samples, targets), and weights with which a loss without offsets is the
+        one with them, up to a constant; of classes as they are. `p4sgd.host.data.offsets` has the unit of offsets."""
+        return labels, weights
+
+    def with_offsets(self) -> "Loss":
+        """The loss for labels that have offsets, if these are not all in numbers and weights (`without`)."""
+        return self
+
+    def label(self, y: FloatArray, offsets: FloatArray | None = None) -> FloatArray:
+        """What the hardware has as the label of y, of `with_offsets` with offsets of z: float64, same shape."""
         return y
 
     def importance(self, y: FloatArray) -> FloatArray:

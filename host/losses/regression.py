@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from p4sgd.host.losses.loss import DEFAULT_EPSILON, FloatArray, Loss, Shape, Task, boundary
+from p4sgd.host.losses.loss import DEFAULT_EPSILON, FloatArray, Loss, Numbers, Shape, Task, boundary
 from p4sgd.hw.spec.fixed import INTERCEPT
 from p4sgd.hw.spec.run import LabelMode
 
@@ -10,6 +10,9 @@ from p4sgd.hw.spec.run import LabelMode
 class _OfNumbers(Loss):
     task = Task.REGRESSION
     label_mode = LabelMode(offset=True)
+
+    def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
+        return (labels.T - offsets).T, weights
 
 
 class Squared(_OfNumbers):

@@ -145,7 +145,7 @@ class PreparedFolder(PreparedData):
             name=self.name,
             space=self.space,
             validation=self._validation() if manifest.validation_samples else None,
-            targets=Targets(manifest.labels, self._array(Array.LABELS), *weights),
+            targets=Targets(manifest.labels, self._array(Array.LABELS), *weights, offsets=self._some(Array.OFFSETS)),
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
             scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
             map=hardware_values(scaling, options),
@@ -223,6 +223,8 @@ class PreparedFolder(PreparedData):
             zero_based=space.zero_based,
             hash_bits=space.hash_bits,
             encoding=space.encoding,
+            offsets=self._some(Array.VALIDATION_OFFSETS),
+            offset_kind=space.offset,
         )
 
     def _some(self, name: str) -> FloatArray | None:

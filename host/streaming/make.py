@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace, Scaling
+from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
@@ -30,7 +31,6 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.image import Shard
 from p4sgd.host.image.file import image_file
-from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress, Step
 from p4sgd.host.streaming.buckets import Buckets, SortedRows, write_held_out
@@ -218,8 +218,8 @@ class _Preparation:
             write_held_out(self.work, test.feature_blocks(), shape, stored)
         shutil.rmtree(self.work / _ROWS)
         heat = scaling.heat if isinstance(scaling, Scaling) else None
-        labels = found.samples.labels[held_out] if held_out.size else None
-        self._finish(prepared, facts, config, heat, labels, sparse=found.sparse)
+        others = LabelledSamples.of(found.samples, held_out)
+        self._finish(prepared, facts, config, heat, others, sparse=found.sparse)
 
     def _shown(self, step: Step, total: int) -> Any:
         return lambda done: self.on_progress(step, done, total)
@@ -285,7 +285,7 @@ class _Preparation:
         stored = sum(map(stored_values, rows.feature_blocks()))
         found = dataclasses.replace(
             found,
-            space=dataclasses.replace(encoding.space, reading=found.space.reading),
+            space=dataclasses.replace(encoding.space, reading=found.space.reading, offset=found.space.offset),
             stored=stored + extremes.stored,
             sparse=encoding.sparse,
             remarks=(*found.remarks, *encoding.remarks(train)),
@@ -298,7 +298,7 @@ class _Preparation:
         facts: SourceFacts,
         config: WorkerConfig,
         heat: HeatArray | None,
-        held_out: FloatArray | None,
+        held_out: LabelledSamples,
         *,
         sparse: bool,
     ) -> None:
@@ -309,7 +309,9 @@ class _Preparation:
             Array.LABELS: targets.labels,
             Array.SUMS: prepared.sums(slice(None)),
             Array.HEAT: None if heat is None else heat.astype(np.int64),
-            Array.VALIDATION_LABELS: held_out,
+            Array.OFFSETS: targets.offsets,
+            Array.VALIDATION_LABELS: held_out.labels if held_out.labels.size else None,
+            Array.VALIDATION_OFFSETS: held_out.offsets if held_out.labels.size else None,
             Array.WEIGHTS: targets.weights,
             Array.VALIDATION_WEIGHTS: targets.validation_weights,
         }
@@ -322,14 +324,14 @@ class _Preparation:
                 with new_file(work / names[-1]) as file:
                     np.save(file, array)
         names += [image_file(work, worker).name for worker in range(options.workers)]
-        if held_out is not None:
+        if held_out.labels.size:
             names += [f"{name}.npy" for name in (Array.VALIDATION_SPARSE if sparse else (Array.VALIDATION,))]
         Manifest(
             source=facts,
             options={name: getattr(options, name) for name in options_with(Fact.PREPARED)},
             config=config,
             samples=prepared.samples,
-            validation_samples=0 if held_out is None else held_out.size,
+            validation_samples=held_out.labels.size,
             space=prepared.space,
             sparse=sparse,
             scaling=scaling.kind,

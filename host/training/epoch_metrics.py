@@ -176,10 +176,11 @@ class EpochMetrics:
         self.monitored = "objective" if self._penalised else "train_loss"
         if prepared.validation is not None:
             self.monitored = "validation_loss"
-        self._y = self._coding.real(targets.labels)
-        constant = np.zeros_like(self._y)
+        self._offsets = {"train": targets.offsets, **{name: data.offsets for name, (data, _) in held_out.items()}}
+        self._terms = terms = targets.terms(loss)
+        constant = np.zeros_like(terms.y)
         constant += self._correction(constant)
-        self.constant_loss = broadcast(self._ranks, average(loss.value(constant, self._y), targets.weights))
+        self.constant_loss = broadcast(self._ranks, average(loss.value(terms.z(constant), terms.y), terms.weights))
         self._prepared = prepared
         self._decoded = decoded_features(prepared.images, prepared.features)  # for the search and the emulator, too
         self._rounded: FloatArray | None = None
@@ -198,7 +199,7 @@ class EpochMetrics:
         if self._held_out:
             return self._rounded_model(weights.values, z)[1]
         z += self._correction(z)
-        train = {"train": (z, self._prepared.targets.labels)}
+        train = {"train": (self._with_offsets(z), self._prepared.targets.labels)}
         return broadcast(self._ranks, self._metrics(train, self._prepared.penalised(parts)))
 
     def read_rounded(self, weights: Weights) -> None:
@@ -212,12 +213,13 @@ class EpochMetrics:
         train = self._prepared.train
         if train is not None and self._refit:
             model = self._prepared.fold(weights, self._loss)
-            z = counted = model.decision_function(train)
+            z = counted = model.products(train)
             if not self._loss.bounded:
                 seen = self._clamped(weights, train)
                 counted = np.where(np.abs(z - seen) <= _FAR, z, seen)
             correction = self._correction(counted, limited=False)
-            return self._complete(dataclasses.replace(model, intercept=model.intercept + correction), z + correction)
+            model = dataclasses.replace(model, intercept=model.intercept + correction)
+            return self._complete(model, self._with_offsets(z + correction))
         assert self._rounded is not None
         measured = self._rounded_model(weights, self._rounded)
         return measured if train is None else self._complete(measured[0], measured[0].decision_function(train))
@@ -232,7 +234,9 @@ class EpochMetrics:
             intercept += float(z.mean()) - float(WEIGHT.to_real(products.sum()))
             del products
         model = prepared.fold(weights, self._loss)
-        return self._complete(dataclasses.replace(model, intercept=model.intercept + intercept), z + correction)
+        return self._complete(
+            dataclasses.replace(model, intercept=model.intercept + intercept), self._with_offsets(z + correction)
+        )
 
     def _complete(self, model: Model, z: FloatArray) -> Measured:
         """Add activations of held-out samples to those of the training samples, and measure all."""
@@ -249,7 +253,8 @@ class EpochMetrics:
     ) -> dict[str, float]:
         metrics: dict[str, float] = {}
         for name, (values, labels) in activations.items():
-            metrics |= named(name, measure(self._loss, self._coding, values, labels, self.weights[name]))
+            how = self.weights[name], self._offsets[name]
+            metrics |= named(name, measure(self._loss, self._coding, values, labels, *how))
         if self._penalised:
             metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
         return metrics
@@ -269,5 +274,10 @@ class EpochMetrics:
         return train.gather(train.in_order(own)) + bias
 
     def _correction(self, z: FloatArray, *, limited: bool = True) -> float:
-        """What the intercept lacks by these activations; see `fit_intercept`."""
-        return fit_intercept(self._loss, z, self._y, self.weights["train"], limited=limited) if self._refit else 0.0
+        """What the intercept lacks by these activations, without offsets; see `fit_intercept`."""
+        y, weights, _ = terms = self._terms
+        return fit_intercept(self._loss, terms.z(z), y, weights, limited=limited) if self._refit else 0.0
+
+    def _with_offsets(self, z: FloatArray) -> FloatArray:
+        offsets = self._offsets["train"]
+        return z if offsets is None else z + self._coding.shift(offsets)

@@ -75,8 +75,8 @@ class RowTraining:
         self._events, self._remarks, self._keep = events, remarks, keep
         options = self._options
         (self._coding,) = prepared.targets.coding.rows
-        self._loss = options.loss_for(self._coding.scale, prepared.name)
-        for remark in (*prepared.remarks, rounding_remark(prepared.targets.weights)):
+        self._loss = prepared.targets.loss(options, prepared.name)
+        for remark in (*prepared.remarks, rounding_remark(prepared.targets.terms(self._loss).weights)):
             remarks.add(remark)
         workers.begin(prepared, self._loss, state, remarks)
         ranks = workers.sample_ranks

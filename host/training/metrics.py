@@ -42,16 +42,25 @@ def block_average(function: Callable[..., npt.NDArray[Any]], weights: FloatArray
 
 
 def measure(
-    loss: Loss, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
+    loss: Loss,
+    coding: LabelCoding,
+    z: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None = None,
+    offsets: FloatArray | None = None,
 ) -> dict[str, float]:
     """Metrics of activations against labels as `LabelCoding.labels_of` gives them, float64 (samples,); means are
-    weighted if samples have weights, not all 0.
+    weighted if samples have weights, not all 0. If there are offsets, activations include them.
 
     These are the mean ``loss`` (without penalties; in regression of scaled targets); for classification ``accuracy``;
     for regression ``mse`` in the square of the target's unit and ``r2``, NaN if all targets are equal; for predictions
     of e^z instead of ``r2`` the mean ``deviance``, and ``d2``, which is to it what R² is to mse.
     """
-    result = {"loss": block_average(lambda z, labels: loss.value(z, coding.real(labels)), weights, z, labels)}
+    net = z, labels, weights
+    if offsets is not None and coding.task is not Task.CLASSIFICATION:  # as in training
+        net = (z - coding.shift(offsets), *loss.without(labels, weights, offsets))
+    how = net[2], *net[:2]
+    result = {"loss": block_average(lambda z, labels: loss.value(z, coding.real(labels)), *how)}
     if coding.task is Task.CLASSIFICATION:
         result["accuracy"] = block_average(lambda z, labels: (z > 0) == (coding.real(labels) > 0), weights, z, labels)
         return result
@@ -68,7 +77,11 @@ def measure(
 
 
 def measure_model(
-    model: Model | ModelSet, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
+    model: Model | ModelSet,
+    z: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None = None,
+    offsets: FloatArray | None = None,
 ) -> dict[str, float]:
     """Metrics of a model by its activations, float64 (samples,) or (samples, rows), as `measure`.
 
@@ -79,7 +92,7 @@ def measure_model(
     for row, part in enumerate(model.rows):
         own = z if z.ndim == 1 else np.ascontiguousarray(z[:, row])
         loss = get_loss(part.loss, part.loss_parameters)
-        each.append(measure(loss, part.labels, own, coding.of_row(labels, row), weights))
+        each.append(measure(loss, part.labels, own, coding.of_row(labels, row), weights, offsets))
     if len(each) == 1:
         return each[0]
     result = {name: float(np.mean([metrics[name] for metrics in each])) for name in each[0]}
@@ -130,21 +143,14 @@ def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:
             f"{data.name}: sample {overflows[0] + 1} has features so large that its activation is no number: compare "
             f"their units with those of the training data"
         )
-    return score_activations(model, z, labels, relative(data.sample_weights, data.name))
-
-
-def score_activations(
-    model: Model | ModelSet, z: FloatArray, labels: FloatArray, weights: FloatArray | None = None
-) -> dict[str, Any]:
-    """`score` by the activations and labels of a data set, and the weights of its samples relative to the largest."""
-    coding = model.labels
+    weights, offsets, coding = relative(data.sample_weights, data.name), data.offsets, model.labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of metrics that are not defined for these samples: their values say it
-        together = measure_model(model, z, labels, weights)
+        together = measure_model(model, z, labels, weights, offsets)
         if not isinstance(coding, TargetCoding):
             return together | _of_column(model, coding, z, labels, weights)
         targets = {
-            name: measure_model(row, z[:, column], labels[:, column], weights)
+            name: measure_model(row, z[:, column], labels[:, column], weights, offsets)
             | _of_column(row, row.labels, z[:, column], labels[:, column], weights)
             for column, (name, row) in enumerate(zip(coding.row_names, model.rows, strict=True))
         }

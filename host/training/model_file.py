@@ -33,7 +33,7 @@ from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_js
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import KINDS
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.tensor_file import Arrays, FileKind
@@ -100,7 +100,16 @@ class Model:
         return self.coefficients, self.intercept
 
     def decision_function(self, data: Dataset) -> FloatArray:
-        """The activation z of every sample: float64 (samples,).
+        """The activation z of every sample, with its offset if the model was trained with offsets: float64 (samples,).
+
+        Raises `UserError` as `products`, and if the samples have no such offsets.
+        """
+        _check_offsets(self.space, data)
+        z = self.products(data)
+        return z if data.offsets is None else z + self.labels.shift(data.offsets)
+
+    def products(self, data: Dataset) -> FloatArray:
+        """`decision_function` without offsets.
 
         A sparse data set may have another number of features: missing ones are zeros, and those that the model does not
         know are ignored. Raises `UserError` if a dense one has another number of features, or other names.
@@ -211,6 +220,17 @@ class ModelSet:
 def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
     """The data, with the features that a model has made of the columns of a table, if they are columns still."""
     return data if encoding is None or data.table is None else data.encoded(encoding)
+
+
+def _check_offsets(space: FeatureSpace, data: Dataset) -> None:
+    """Refuse samples without the offsets that a model has been trained with, or with others."""
+    given = data.offset_kind
+    if given == space.offset:
+        return
+    if space.offset is None:
+        raise UserError(f"{data.name}: the model was trained without {given}s: leave them out")
+    remedy = f"give {option(f'{space.offset}_column', 'COLUMN')}"
+    raise UserError(f"{data.name}: the model was trained with an {space.offset} of every sample: {remedy}")
 
 
 def _products(features: Features, coefficients: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
 from p4sgd.host.data.encoding import EncodingFit
-from p4sgd.host.data.labels import TargetCoding, fit_coding
+from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import FloatArray, Statistics, find_extremes, quantile_rows
@@ -32,6 +32,7 @@ from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.training.class_weights import BALANCED, check_class_weight, weigh
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
+from p4sgd.host.training.offsets import check_offsets, without_offsets
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, Targets
 from p4sgd.host.training.start import Start
@@ -127,9 +128,15 @@ def split_targets(
     data: Labelled, options: TrainingOptions, start: Start, ranks: Communicator = SINGLE_PROCESS
 ) -> tuple[Targets, Order, Order]:
     """Labels and weights, and the indices of training and of held-out samples, both in random order."""
-    task = get_loss(options.loss).task
+    power = options.tweedie_power
+    loss = get_loss(options.loss, None if power is None else {"tweedie_power": power})
+    task = loss.task
+    check_offsets(data, loss, bias=options.bias)
     # Before the split, so that messages are about all samples.
-    coding = start.coding or fit_coding(task, data, options.positive, guess=start.guess)
+    coding = start.coding or fit_coding(task, without_offsets(data, loss), options.positive, guess=start.guess)
+    if data.offsets is not None and isinstance(coding, LabelCoding) and len(coding.rows) > 1:
+        remedy = f"choose one against the rest with {option('positive', 'LABEL')}"
+        raise UserError(f"{data.name}: offsets are for two classes, here are {len(coding.rows)}: {remedy}")
     check_class_weight(options.class_weight, data, coding)
     if options.validation_fraction > 0:
         rest, held_out = _split(data, options)
@@ -138,7 +145,8 @@ def split_targets(
         rest, held_out, parts = shuffle(len(data.labels), options.seed), np.empty(0, np.intp), []
     train = LabelledSamples.of(data, rest)
     if start.coding is None and held_out.size:
-        coding = fit_coding(task, train, options.positive, whole=coding, guess=start.guess)
+        net = without_offsets(train, loss)
+        coding = fit_coding(task, net, options.positive, whole=coding, guess=start.guess)
     coding = broadcast(ranks, coding)
 
     def weights_of(row: int) -> tuple[FloatArray | None, FloatArray | None]:
@@ -150,7 +158,7 @@ def split_targets(
 
     by_row = options.class_weight == BALANCED or isinstance(coding, TargetCoding)
     own = weights_of if options.class_weight is not None and len(coding.rows) > 1 and by_row else None
-    return Targets(coding, coding.labels_of(train), *weights_of(0), own), rest, held_out
+    return Targets(coding, coding.labels_of(train), *weights_of(0), own, train.offsets), rest, held_out
 
 
 def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
@@ -205,7 +213,8 @@ def prepare_rows(
     )
     first = slice(max(1, min(rows.samples, _SAMPLED_VALUES // rows.feature_count)))
     squares = rows.gather(square_norms(rows.local_features(first), scaling), first)  # before images take memory
-    integers, importances = broadcast(rows.communicator, targets.of_row(0).integers(options, rows.name))
+    row = targets.of_row(0)
+    integers, importances = broadcast(rows.communicator, row.integers(options, rows.name))
     total = np.zeros(rows.feature_count if sums else 0, np.int64)
 
     def parts() -> Iterable[Dataset]:
@@ -241,7 +250,7 @@ def prepare_rows(
         map=hardware_values(scaling, options),
         images=images,
         dealt=dealt,
-        mean_square=mean_square(squares, bias=options.bias, weights=targets.weights),
+        mean_square=mean_square(squares, bias=options.bias, weights=row.terms(row.loss(options, rows.name)).weights),
         squares=None if targets.weigh_row is None else squares,
         sums=total.__getitem__ if sums else None,
         communicator=rows.communicator,
@@ -282,7 +291,7 @@ def check_memory(
     samples, weighted = data.samples, options.class_weight is not None or get_loss(options.loss).weighs
     if isinstance(data, Dataset):
         samples -= data.held_out(options.validation_fraction) if options.validation_fraction else 0
-        weighted |= data.sample_weights is not None
+        weighted |= data.sample_weights is not None or data.offsets is not None
     else:
         weighted |= data.weighted
     samples = -(-samples // options.batch) * options.batch

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_weights import importances, relative
+from p4sgd.host.data.sample_weights import average, importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
 from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image, Shard, pad_samples
-from p4sgd.host.losses import Loss
+from p4sgd.host.losses import Loss, Task
 from p4sgd.host.precondition import Whitening, fold_weights
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import HardwareMap, hardware_means, mean_square
@@ -25,7 +25,7 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IMPORTANCE, WEIGHT, EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import IMPORTANCE, LABEL, WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -44,11 +44,29 @@ class Placement:
     sample_ranks: SampleRanks | None = None
 
 
+class Terms(NamedTuple):
+    """Samples as a loss has them: ``y``; ``weights`` relative to the largest, ``None`` if all are equal; and ``shift``,
+    which is added to what the hardware computes to make z, if anything is. All are float64 (samples,)."""
+
+    y: FloatArray
+    weights: FloatArray | None
+    shift: FloatArray | None = None
+
+    def z(self, activations: FloatArray) -> FloatArray:
+        return activations if self.shift is None else activations + self.shift
+
+    def of(self, which: slice) -> "Terms":
+        """Those of some samples, without weights if these are all 0."""
+        y, weights, shift = (None if each is None else each[which] for each in self)
+        assert y is not None
+        return Terms(y, weights if weights is not None and weights.any() else None, shift)
+
+
 @dataclass(frozen=True, eq=False)
 class Targets:
     """Labels of the training samples, as `LabelCoding.labels_of` gives them, and weights of training and of held-out
     samples, those of a class included, relative to the largest: float64, ``None`` if all weigh the same. ``weigh_row``
-    gives both for a row of the model, if each has its own.
+    gives both for a row of the model, if each has its own. ``offsets`` are those of training samples, if they have any.
     """
 
     coding: LabelCoding | TargetCoding
@@ -56,19 +74,37 @@ class Targets:
     weights: FloatArray | None = None
     validation_weights: FloatArray | None = None
     weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None]] | None = None
+    offsets: FloatArray | None = None
 
     def of_row(self, row: int) -> "Targets":
         weights = (self.weights, self.validation_weights) if self.weigh_row is None else self.weigh_row(row)
-        return Targets(self.coding.rows[row], self.coding.of_row(self.labels, row), *weights)
+        labels = self.coding.of_row(self.labels, row)
+        return Targets(self.coding.rows[row], labels, *weights, offsets=self.offsets)
+
+    def loss(self, options: TrainingOptions, name: str) -> Loss:
+        """The loss of a single row, in the form that the hardware has."""
+        loss = options.loss_for(self.coding.rows[0].scale, name)
+        return loss if self.offsets is None else loss.with_offsets()
+
+    def terms(self, loss: Loss) -> Terms:
+        """The samples of a single row as the loss has them."""
+        (coding,), offsets = self.coding.rows, self.offsets
+        if offsets is None:
+            return Terms(coding.real(self.labels), self.weights)
+        labels, weights = loss.without(self.labels, self.weights, offsets)
+        shift = offsets if coding.task is Task.CLASSIFICATION else None
+        return Terms(coding.real(labels), relative(weights, "training samples"), shift)
 
     def integers(self, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
         """Of a single row, `LABEL` integers, and `IMPORTANCE` integers by which residuals are multiplied: the weights
         times those of the loss, ``None`` if all are equal. Both are int64 (samples,)."""
-        (coding,), weights = self.coding.rows, self.weights
-        loss = options.loss_for(coding.scale, name)
-        labels = coding.integers(self.labels, loss)
+        loss = self.loss(options, name)
+        y, weights, shift = self.terms(loss)
+        if shift is not None and options.bias:  # which takes their mean, so that they are small
+            shift = shift - average(shift, weights)
+        labels = LABEL.from_real(loss.label(y, shift))
         if loss.weighs:
-            own = loss.importance(coding.real(self.labels))
+            own = loss.importance(y)
             weights = relative(own if weights is None else own * weights, name)
         rounded = importances(weights)
         if rounded is not None:  # no label of a sample that does not count should saturate its residual
@@ -218,7 +254,7 @@ class Prepared:
             return self
         targets, samples, square = self.targets.of_row(row), self.images[0].layout.samples, self.mean_square
         if self.squares is not None:
-            square = mean_square(self.squares, bias=options.bias, weights=targets.weights)
+            square = mean_square(self.squares, bias=options.bias, weights=targets.weights)  # they are classes
         integers, rounded = broadcast(self.communicator, targets.integers(options, self.name))
         padded = pad_samples(integers, samples)
         weights = None if rounded is None else pad_samples(rounded, samples)

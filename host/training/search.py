@@ -184,9 +184,7 @@ class _Trials:
         rows = min(trained, prepared.samples)
         begin = min(rows, prepared.samples - rows)
         self._scored = slice(begin, begin + min(rows, _SCORED))
-        self._y = prepared.targets.coding.rows[0].real(prepared.targets.labels[self._scored])
-        weights = None if prepared.targets.weights is None else prepared.targets.weights[self._scored]
-        self._weights = weights if weights is not None and weights.any() else None
+        self._terms = prepared.targets.terms(loss).of(self._scored)
         labels, weighing = prepared.images[0].labels[:trained].astype(np.int64), prepared.images[0].importances
         importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
         self._targets = Targets(labels, importances, broadcast(self._ranks, loss.table()))
@@ -242,20 +240,21 @@ class _Trials:
 
     def _score(self, trials: Sequence[Sequence[Model]]) -> FloatArray:
         # Whole micro-batches, of which some samples are left out again.
-        whole = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
-        wanted = slice(self._scored.start - whole.start, self._scored.stop - whole.start)
-        own = [np.sum([model.dots(whole) for model in models], axis=0)[wanted] for models in trials]
+        groups = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
+        wanted = slice(self._scored.start - groups.start, self._scored.stop - groups.start)
+        own = [np.sum([model.dots(groups) for model in models], axis=0)[wanted] for models in trials]
         fraction = WEIGHT.fraction + self._first.features.fraction
         scores = np.empty(len(trials))
         for trial, exact in enumerate(self._ranks.all_sum(np.stack(own))):
             z = np.ldexp(exact.astype(np.float64), -fraction)
-            z += fit_intercept(self._loss, z, self._y, self._weights) if self._options.bias else 0.0
-            scores[trial] = average(self._loss.value(z, self._y), self._weights)
+            z, (y, weights, _) = self._terms.z(z), self._terms
+            z = z + fit_intercept(self._loss, z, y, weights) if self._options.bias else z
+            scores[trial] = average(self._loss.value(z, y), weights)
             if any(self._options.penalties):
                 values: dict[int, EngineWeights] = {}
                 for (indices, _), model in zip(self._groups, trials[trial], strict=True):
                     values |= zip(indices, model.values(), strict=True)
-                weights = of_job([values[index] for index in sorted(values)], self._ranks)
+                whole = of_job([values[index] for index in sorted(values)], self._ranks)
                 penalties = self._prepared.penalties(self._options)
-                scores[trial] += penalty(self._prepared.penalised(weights), *penalties)
+                scores[trial] += penalty(self._prepared.penalised(whole), *penalties)
         return scores

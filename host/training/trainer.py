@@ -156,6 +156,8 @@ def _joined(
         # Where weights of classes are each row's own, those of the samples alone are left to all rows.
         if each is not None and (name == "test" or prepared.targets.weigh_row is not None):
             weights[name] = relative(each.sample_weights, each.name)
+    offsets = {"train": prepared.targets.offsets}
+    offsets |= {name: samples.offsets for name, (samples, _) in held_out.items()}
     activations = {
         name: (np.column_stack([result.activations[name][0] for result in results]), values)
         for name, values in labels.items()
@@ -164,7 +166,7 @@ def _joined(
     model = ModelSet(models, coding)
     metrics: dict[str, float] = {}
     for name, (z, values) in activations.items():
-        metrics |= named(name, measure_model(model, z, values, weights[name]))
+        metrics |= named(name, measure_model(model, z, values, weights[name], offsets[name]))
     metrics = broadcast(prepared.communicator, metrics)
     training = common([model.training for model in models]) | {"labels": coding.to_json(), "metrics": metrics}
     training.pop("epoch", None)  # of a row

@@ -363,7 +363,7 @@ def test_ctrl_c_keeps_what_there_is(monkeypatch):
         assert result.model.weights.tolist() == run(epochs=result.best_epoch).model.weights.tolist()
     with pytest.raises(KeyboardInterrupt):
         run(device=FailingDevice(CONFIG, 1, 1, KeyboardInterrupt()))
-    measure, interrupts = Model.decision_function, iter([KeyboardInterrupt()])
+    measure, interrupts = Model.products, iter([KeyboardInterrupt()])
 
     def interrupt(self, data):
         for error in interrupts:
@@ -371,7 +371,7 @@ def test_ctrl_c_keeps_what_there_is(monkeypatch):
         return measure(self, data)
 
     whole = run(epochs=2)
-    monkeypatch.setattr(Model, "decision_function", interrupt)
+    monkeypatch.setattr(Model, "products", interrupt)
     result = run(epochs=2)
     assert (result.stopped, result.metrics) == (StopReason.INTERRUPTED, whole.metrics)
 

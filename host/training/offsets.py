@@ -1,0 +1,38 @@
+"""Offsets of training samples: whether they suit a loss, and the labels that are left when they are taken out."""
+
+import numpy as np
+
+from p4sgd.host.data import offsets
+from p4sgd.host.data.dataset import Labelled, LabelledSamples
+from p4sgd.host.data.sample_weights import average
+from p4sgd.host.errors import UserError, option
+from p4sgd.host.losses import LOSSES, Loss, Task, classification
+
+
+def without_offsets(data: Labelled, loss: Loss) -> Labelled:
+    """Samples whose labels and weights are those of `Loss.without`; of classes the same, as are samples without offsets
+    and labels that are none for the loss."""
+    unsuitable = data.label_names or (loss.power is not None and data.labels.min() < 0)
+    if data.offsets is None or unsuitable or loss.task is Task.CLASSIFICATION:
+        return data
+    labels, weights = loss.without(data.labels, data.sample_weights, data.offsets)
+    return LabelledSamples(data.name, labels, (), data.target_names, data.labelled, weights)
+
+
+def check_offsets(data: Labelled, loss: Loss, *, bias: bool) -> None:
+    """Refuse offsets of samples that do not suit the loss, or are so large that the hardware could not have them."""
+    if data.offsets is None:
+        return
+    values, centre, most = data.offsets, 0.0, np.inf
+    if loss.power is None and data.offset_kind == offsets.EXPOSURE:
+        known = " or ".join(each.name for each in LOSSES.values() if each.power is not None)
+        remedy = f"choose {option('loss', known)}, or give offsets"
+        raise UserError(f"{data.name}: exposures are for predictions of e^z, not for the loss {loss.name}: {remedy}")
+    if loss.power is not None:
+        most = offsets.FARTHEST
+    elif loss.task is Task.CLASSIFICATION:
+        most, centre = classification.FARTHEST, average(values, data.sample_weights) if bias else 0.0
+    far = np.flatnonzero(np.abs(values - centre) > most)
+    if far.size:
+        which = f"the offset of sample {far[0] + 1} is {values[far[0]]:.4g}"
+        raise UserError(f"{data.name}: {which}: it must be {centre - most:.4g} to {centre + most:.4g}")
