@@ -14,9 +14,6 @@ from p4sgd.host.data.sample_weights import average, relative
 from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Task
 
-_FARTHEST_TARGET = 32.0
-"""Largest y of `Task.NON_NEGATIVE`: what a table with a limit of e^4 can predict, and a residual of ±128 can hold."""
-
 _LARGEST_EXPONENT = 300.0
 """Predictions are at most e^±this times the scale, so that they and their squares are finite and not 0."""
 
@@ -35,7 +32,7 @@ class LabelCoding:
     are 1 (that label) and 0 (all others), also in predictions. More take a model of several rows, one for each against
     the rest: `rows` has their codings, and the largest activation wins. Without classes y = (label − mean) / scale:
     mean and deviation of the training labels (1 if all are the same); for the tasks that predict e^z 0, and the mean,
-    or a 32nd of the largest label if that is more and labels may be 0. Weights of samples count.
+    or more if y would otherwise exceed the loss's largest one. Weights of samples count.
 
     ``names`` are those of labels 0, 1, …, if they are texts, which other data sets may number differently: `labels_of`
     matches them, and its result is what the other methods take.
@@ -70,12 +67,13 @@ class LabelCoding:
         *,
         whole: "LabelCoding | None" = None,
         guess: bool = True,
+        most: float = math.inf,
     ) -> Self:
         """The coding for a training set; `UserError` if its labels do not suit the task.
 
         ``positive`` is the label of class 1 in one-against-rest classification, as in the source: a number or a text.
         ``whole`` is the coding before some samples were held out, whose classes must be left. With ``guess``, numbers
-        that seem to be measurements are refused as classes.
+        that seem to be measurements are refused as classes. ``most`` is `Loss.largest_label`.
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
@@ -91,10 +89,10 @@ class LabelCoding:
             texts = f"the labels are texts ({listed(data.label_names, _SHOWN)})"
             raise UserError(f"{data.name}: {texts}, regression needs numbers: choose {option('loss', 'logistic')}")
         _check_range(task, data.name, data.labels)
-        return cls._fit_numbers(task, data.name, data.labels[count], None if weights is None else weights[count])
+        return cls._fit_numbers(task, data.name, data.labels[count], None if weights is None else weights[count], most)
 
     @classmethod
-    def _fit_numbers(cls, task: Task, name: str, labels: FloatArray, weights: FloatArray | None) -> Self:
+    def _fit_numbers(cls, task: Task, name: str, labels: FloatArray, weights: FloatArray | None, most: float) -> Self:
         least, largest = float(labels.min()), float(labels.max())
         if task is Task.REGRESSION and least == largest:  # their mean may be rounded, and differ from them
             return cls(task, mean=least)
@@ -106,7 +104,7 @@ class LabelCoding:
                 scale = float(labels.std()) if weights is None else math.sqrt(average((labels - mean) ** 2, weights))
                 fits = math.isfinite(scale) and scale > 0
             else:
-                mean, scale = 0.0, max(mean, largest / _FARTHEST_TARGET) if task is Task.NON_NEGATIVE else mean
+                mean, scale = 0.0, max(mean, largest / most)
                 fits = scale * scale > 0 and math.isfinite(largest * largest)
         if not fits:
             largest = max(-least, largest)
@@ -322,6 +320,7 @@ def fit_coding(
     *,
     whole: LabelCoding | TargetCoding | None = None,
     guess: bool = True,
+    most: float = math.inf,
 ) -> LabelCoding | TargetCoding:
     """The coding for a training set with one column of labels or several; see `LabelCoding.fit`.
 
@@ -329,9 +328,9 @@ def fit_coding(
     """
     if data.labels.ndim == 1:
         assert not isinstance(whole, TargetCoding)
-        return LabelCoding.fit(task, data, positive, whole=whole, guess=guess)
+        return LabelCoding.fit(task, data, positive, whole=whole, guess=guess, most=most)
     columns = [LabelledSamples.column(data, place) for place in range(len(data.target_names))]
-    rows = tuple(LabelCoding.fit(task, column, positive) for column in columns)
+    rows = tuple(LabelCoding.fit(task, column, positive, most=most) for column in columns)
     for column, coding in zip(columns, rows, strict=True):
         if len(coding.rows) > 1:
             raise UserError(f"{column.name}: has {len(coding.rows)} classes, one of several targets needs two")

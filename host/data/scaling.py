@@ -13,6 +13,7 @@ from p4sgd.host.data.statistics import (
     FloatArray,
     HeatArray,
     Statistics,
+    Tails,
     column_blocks,
     find_extremes,
     heat_type,
@@ -105,11 +106,17 @@ class Scaling:
 
     @classmethod
     def fit(
-        cls, features: Features, kind: str = "auto", communicator: Communicator = SINGLE_PROCESS, *, planes: int = 8
+        cls,
+        features: Features,
+        kind: str = "auto",
+        communicator: Communicator = SINGLE_PROCESS,
+        *,
+        planes: int = 8,
+        tails: bool = False,
     ) -> Self:
         """`fit_blocks` of the samples of this rank, float (samples, features); `UserError` if a value is not finite."""
-        statistics = _ranges(features, communicator)
-        return cls.fit_blocks(statistics, lambda: (features,), lambda: features, kind, communicator, planes=planes)
+        statistics, given = _ranges(features, communicator), (lambda: (features,), lambda: features)
+        return cls.fit_blocks(statistics, *given, kind, communicator, planes=planes, tails=tails)
 
     @classmethod
     def fit_blocks(
@@ -121,14 +128,16 @@ class Scaling:
         communicator: Communicator = SINGLE_PROCESS,
         *,
         planes: int,
+        tails: bool = False,
         centred: bool = False,
     ) -> Self:
         """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
-        ``statistics`` have the ranges of this rank's samples, and ``blocks`` reads these, once for kinds that centre.
+        ``statistics`` have the ranges of this rank's samples, and ``blocks`` reads these, for kinds that centre.
         ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. With ``centred``
-        ``auto`` has to centre the features, if they may be. Raises `UserError` if there is no such kind, or if sparse
-        data cannot have it.
+        ``auto`` has to centre the features, if they may be. With ``tails`` values far outside matter to what is fitted:
+        ``auto`` chooses ``standard`` for dense data, and that clamps no more than costs least. Raises `UserError` if
+        there is no such kind, or if sparse data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
@@ -146,10 +155,18 @@ class Scaling:
             statistics.order = order_statistics(sample(), communicator)
         reason = ""
         if kind == "auto":
-            kind, reason = _choose_sparse(statistics, planes) if sparse else _choose_dense(statistics)
+            kind, reason = _choose_sparse(statistics, planes) if sparse else _choose_dense(statistics, tails=tails)
+        if kind == "standard" and tails and planes > 1:
+            mean, deviation, _ = statistics.moments()
+            beyond, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
+            for _ in map(beyond.add, blocks()):
+                pass
+            beyond.join(communicator)
+            reach[beyond.columns] = beyond.cheapest_reach(statistics.samples, steps(planes, True))
+            statistics.reach = reach
         offset, scale, signed = _MAPS[kind](statistics, planes)
         crowded: tuple[int, ...] = ()
-        if statistics.order is not None and kind != "robust":
+        if statistics.order is not None and kind != "robust" and not (tails and kind == "standard"):
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
         heat = None
@@ -254,7 +271,7 @@ def _robust(statistics: Statistics, planes: int) -> _Map:
 
 
 def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray, planes: int) -> _Map:
-    """Map half the centre to 0 and `REACH` widths, given in units of the spans, to ±1.
+    """Map half the centre to 0 and `REACH` widths, given in units of the spans, or the reach of the statistics, to ±1.
 
     If most values of a column are the same, all others may be many widths away, and clamping would change all of them.
     Then the range has at least the quantiles 1 % and 99 %, or all values where those coincide too or `_REACH_ALIKE`
@@ -262,7 +279,7 @@ def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray,
     """
     assert statistics.order is not None
     half, signed = statistics.half_span, planes > 1
-    reach = REACH[planes] * width
+    reach = np.maximum(REACH[planes] * width, statistics.reach)
     quarter, three_quarters, *_, least, most = statistics.order[2:]
     alike = quarter == three_quarters
     least, most = np.where(least == most, (statistics.low, statistics.high), (least, most))
@@ -310,7 +327,9 @@ def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:
     return "maxabs", "the data are sparse, with values of different sizes"
 
 
-def _choose_dense(statistics: Statistics) -> tuple[str, str]:
+def _choose_dense(statistics: Statistics, *, tails: bool) -> tuple[str, str]:
+    if tails:
+        return "standard", "the data are dense"
     _, deviation, two = statistics.moments()
     width = statistics.quantile_width()
     wild = np.flatnonzero(~two & (width > 0) & (deviation > _WILD * width))

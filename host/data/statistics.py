@@ -52,6 +52,10 @@ _NORMAL_WIDTHS = (1.3489795003921634, 2.5631031310892007, 3.2897072539029435, 4.
 """Distance of these quantiles in a normal distribution of deviation 1."""
 
 
+_QUARTERS = np.array([0.5946035575013605, 0.7071067811865476, 0.8408964152537145])
+"""2^-3/4, 2^-2/4 and 2^-1/4: quarters of an octave."""
+
+
 def heat_type(samples: int) -> np.dtype[Any]:
     """The type of a `HeatArray` of so many samples."""
     return np.dtype(np.int32 if samples <= np.iinfo(np.int32).max else np.int64)
@@ -67,7 +71,7 @@ class Statistics:
 
     ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
     Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add_sums`. ``order`` is the result of `order_statistics`, if
-    known.
+    known. ``reach``, float64 (features,) or 0, in units of the spans, is how far ranges must go from the mean.
     """
 
     def __init__(self, features: int, samples: int) -> None:
@@ -78,6 +82,7 @@ class Statistics:
         self.stored = 0
         self.sums: IntArray | None = None
         self.order: FloatArray | None = None
+        self.reach: FloatArray | float = 0.0
 
     def add(self, features: Features) -> None:
         if features.shape[0] == 0:
@@ -194,6 +199,68 @@ class Statistics:
             noise = negligible(apart, np.maximum(np.abs(below), np.abs(above)))
             width = np.maximum(width, np.where(noise | self.constant, 0.0, apart / half / normal))
         return width
+
+
+class Tails:
+    """How far values lie beyond a range about a centre: what it would cost to clamp there.
+
+    ``centre`` and ``reach``, the range on either side of it, are float64 (features,) in units of the spans, the centre
+    from the smallest value on. Only columns that go farther, ``columns``, int (far,), are looked at. ``counts`` of
+    values and ``sums`` of their distances, as integers round(2^31 · distance / span), are exact: int64 (places, far),
+    by quarters of an octave of the distance, from the end of the range on.
+    """
+
+    def __init__(self, statistics: Statistics, centre: FloatArray, reach: FloatArray) -> None:
+        farthest = np.maximum(centre, 1 - centre)
+        self.columns: IntArray = np.flatnonzero((farthest > reach) & ~statistics.constant)
+        self._reach, self._farthest = reach[self.columns], farthest[self.columns]
+        self._half_span = statistics.half_span[self.columns]
+        self._half_centre = statistics.low[self.columns] / 2 + self._half_span * centre[self.columns]
+        octaves = int(np.frexp((self._farthest / self._reach).max(initial=1.0))[1]) + 1
+        self.counts, self.sums = np.zeros((2, 4 * octaves, self.columns.size), np.int64)
+
+    def add(self, features: Features) -> None:
+        """Add samples of this rank, float (samples, features)."""
+        if not self.columns.size:
+            return
+        half_reach = self._half_span * self._reach
+        low, high = self._half_centre - half_reach, self._half_centre + half_reach
+        for block in _row_blocks(features):
+            halves = to_dense(block)[:, self.columns] * np.float64(0.5)  # whose differences cannot overflow
+            beyond = np.nonzero((halves < low) | (halves > high))
+            column = beyond[1]
+            distance = np.abs(halves[beyond] - self._half_centre[column]) / self._half_span[column]
+            part, octave = np.frexp(np.maximum(distance / self._reach[column], 1.0))
+            place = 4 * (octave - 1) + np.searchsorted(_QUARTERS, part, side="right"), column
+            np.add.at(self.counts, place, 1)
+            np.add.at(self.sums, place, np.rint(distance * 2.0**_UNIT).astype(np.int64))
+
+    def join(self, ranks: Communicator) -> None:
+        """Make counts and sums those of all ranks."""
+        self.counts, self.sums = ranks.all_sum(np.stack((self.counts, self.sums)))
+
+    def cheapest_reach(self, samples: int, steps: int) -> FloatArray:
+        """The reach that loses least, of ``steps`` integers on either side, but at least that of these tails: float64
+        (far,), in units of the spans.
+
+        To round costs a mean squared error of (reach / steps)² / 12, to clamp one of E[(d − reach)₊²], d being the
+        distance from the centre. The sum is least where reach / (12 · steps²) = E[(d − reach)₊], a convex function that
+        is known exactly at the edges of the quarters and interpolated between them.
+        """
+        place = np.arange(len(self.counts) + 1)
+        edges = self._reach * np.ldexp(np.append(0.5, _QUARTERS)[place % 4], place // 4 + 1)[:, np.newaxis]
+        counts, sums = (
+            np.pad(np.cumsum(each[::-1], axis=0)[::-1], ((0, 1), (0, 0))) for each in (self.counts, self.sums)
+        )
+        beyond = np.maximum(sums * 2.0**-_UNIT - counts * edges, 0.0) / samples
+        excess = edges / (12.0 * steps**2) - beyond  # rises with the reach
+        last = np.argmax(excess >= 0, axis=0)
+        first, every = np.maximum(last - 1, 0), np.arange(self.columns.size)
+        below, above = np.minimum(excess[first, every], 0.0), excess[last, every]
+        part = np.where(last > 0, -below / np.where(last > 0, above - below, 1.0), 0.0)
+        reach = edges[first, every] + part * (edges[last, every] - edges[first, every])
+        cheapest: FloatArray = np.minimum(reach, self._farthest)
+        return cheapest
 
 
 def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Statistics:

@@ -29,6 +29,7 @@ class LogLink(Loss):
     """Half the deviance of numbers of which e^z, times the scale of the labels, is predicted."""
 
     power: float
+    """Power of the mean that the variance of its Tweedie distribution grows with: 1 to 2."""
     bounded = False
 
     def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
@@ -46,7 +47,8 @@ class Poisson(LogLink):
     """ℓ = e^z − y·z + y·log y − y for y ≥ 0, half the Poisson deviance: ψ(x) = e^min(x, 4) with c = y.
 
     Where z > 4, ℓ is the tangent from there. Lines of the table are 1/16 wide: it is off by at most 2.6e-4·e^x + 2.2e-5
-    from −7.9 to 4, and by 1.8e-4 below.
+    from −7.9 to 4, and by 1.8e-4 below. A label of at most 16 leaves a factor of 3 to where the tangent begins: with 32
+    the coefficient of a heavy-tailed column ends too large, because its largest samples pull too weakly.
     """
 
     name = "poisson"
@@ -55,6 +57,7 @@ class Poisson(LogLink):
     label_mode = LabelMode(constant=True)
     step = 0.5
     power = 1.0
+    largest_label = 16.0
     shape = Shape(jumps=(_LIMIT,))
     largest_error = 1.3e-2
 

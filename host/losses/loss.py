@@ -9,6 +9,7 @@ one with the smallest maximum error is used.
 """
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Loss(ABC):
     step: float
     """The automatic learning rate is this number divided by the squared norm of a sample. Found by experiment; a loss
     with unbounded curvature or residual is stable only below 1."""
+    largest_label: ClassVar[float] = math.inf
+    """The largest y of `Task.NON_NEGATIVE` that residuals and their table suit."""
     shape: Shape = Shape()
     """Jumps and tails of ψ, for the fit of the table."""
     largest_error: float = 0.0

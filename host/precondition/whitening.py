@@ -228,9 +228,8 @@ class Whitening:
                 names = listed([f"{each.start + 1}–{each.stop}" for each in left], _NAMED)
                 remarks.append(f"features {names} are not whitened, because {reason.format(damping=damping)}")
         if left_out := sum(block.left_out for block in blocks):
-            remarks.append(
-                f"left out of the whitening: {left_out} of {features} features, with two values or mostly the same one"
-            )
+            why = "with two values, mostly the same one, or some far outside"
+            remarks.append(f"left out of the whitening: {left_out} of {features} features, {why}")
         return cls(
             scaling,
             np.concatenate([block.centre for block in blocks]),
@@ -323,8 +322,8 @@ def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: fl
     - Constant columns become 0.
     - A column with two values is left out if one of them is so rare that it would be clamped, or if there are at most
       4 planes: both become the levels nearest to their places, so that the model sees what training saw.
-    - A column most of whose values are the same, which for `standard` therefore has a range of more deviations than
-      others, is left out and keeps that range: what others explain of it would clamp and round its other values.
+    - A column that for `standard` has a range of more deviations than others, because most of its values are the same
+      or some far outside, is left out and keeps that range: what others explain of it would clamp and round them.
     - The block is only standardised if it is singular, or if there are no more samples than columns.
     """
     mean, covariance = moments.covariance(columns)

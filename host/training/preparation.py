@@ -133,7 +133,8 @@ def split_targets(
     task = loss.task
     check_offsets(data, loss, bias=options.bias)
     # Before the split, so that messages are about all samples.
-    coding = start.coding or fit_coding(task, without_offsets(data, loss), options.positive, guess=start.guess)
+    net = without_offsets(data, loss)
+    coding = start.coding or fit_coding(task, net, options.positive, guess=start.guess, most=loss.largest_label)
     if data.offsets is not None and isinstance(coding, LabelCoding) and len(coding.rows) > 1:
         remedy = f"choose one against the rest with {option('positive', 'LABEL')}"
         raise UserError(f"{data.name}: offsets are for two classes, here are {len(coding.rows)}: {remedy}")
@@ -146,7 +147,7 @@ def split_targets(
     train = LabelledSamples.of(data, rest)
     if start.coding is None and held_out.size:
         net = without_offsets(train, loss)
-        coding = fit_coding(task, net, options.positive, whole=coding, guess=start.guess)
+        coding = fit_coding(task, net, options.positive, whole=coding, guess=start.guess, most=loss.largest_label)
     coding = broadcast(ranks, coding)
 
     def weights_of(row: int) -> tuple[FloatArray | None, FloatArray | None]:
@@ -179,6 +180,7 @@ def fit_scaling(
         options.scaling,
         rows.communicator,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
+        tails=not get_loss(options.loss).bounded,
         centred=whitened,
     )
     if not whitened:

@@ -1,12 +1,13 @@
 """How good models are: of the defaults, by bits, by scaling, and by loss, beside scikit-learn's estimators.
 
-    PYTHONPATH=tests python tests/bench/bench_accuracy.py [defaults | bits | scalings | losses] [--set NAME …]
+    PYTHONPATH=tests python tests/bench/bench_accuracy.py [defaults | bits | scalings | losses | skewed] [--set NAME …]
 
 - ``defaults``: test accuracy or R², in points, of ``p4sgd train`` without options, of LogisticRegression or
   LinearRegression with StandardScaler, and of SGDClassifier or SGDRegressor, without options either;
 - ``bits``: the same by the bits of a feature, and the predicted time of an epoch on one U280 by the number of columns;
 - ``scalings``: training losses of the model file, on raw features, relative to those with ``minmax``, by planes;
-- ``losses``: test metrics of every loss, see `support.loss_peers`.
+- ``losses``: test metrics of every loss, see `support.loss_peers`;
+- ``skewed``: the defaults on columns of many distributions, linear and logarithmic effects, see `support.skewed`.
 
 Test metrics are of a third of the samples (of losses a quarter), means over ``--splits``. Some sets need files of other
 packages, see `support.sets`.
@@ -26,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from support.loss_peers import ALLOWED, CASES, compare
 from support.script import CONSOLE, parser_of, show
 from support.sets import MADE, REAL, LabelledSet, load_sets
+from support.skewed import LOSSES, Compared, compare_all
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -133,8 +135,24 @@ def losses(chosen: argparse.Namespace) -> None:
     show(f"means of {chosen.splits} splits", ("loss, data, scikit-learn's estimator", "its metric", *titles), rows)
 
 
+def skewed(chosen: argparse.Namespace) -> None:
+    titles = ("column, effect", "scikit-learn", "p4sgd", "worse by", "balance", "its balance")
+    for loss in LOSSES:
+        found = [each for seed in range(chosen.splits) for each in compare_all((loss,), seed=seed)]
+        worst = sorted(found, key=lambda each: -each.ratio)
+        show(f"{loss}, the worst of {len(found)}", titles, map(_skewed_row, worst[:10]))
+        behind = sum(each.ratio > 1.01 for each in found)
+        off = sum(abs(each.our_balance - each.their_balance) > 0.005 * each.their_balance for each in found)
+        CONSOLE.print(f"{behind} more than 1 % behind, {off} sums of predictions more than 0.5 % apart")
+
+
+def _skewed_row(case: Compared) -> list[str]:
+    metrics = [f"{case.theirs:.4g}", f"{case.ours:.4g}", f"{case.ratio - 1:.2%}"]
+    return [case.name, *metrics, f"{case.our_balance:.4f}", f"{case.their_balance:.4f}"]
+
+
 if __name__ == "__main__":
-    tables = {"defaults": defaults, "bits": bits, "scalings": scalings, "losses": losses}
+    tables = {"defaults": defaults, "bits": bits, "scalings": scalings, "losses": losses, "skewed": skewed}
     parser = parser_of(__doc__, splits=5, bits=[1, 2, 3, 4, 6, 8], planes=[1, 2, 4, 8])
     parser.add_argument("table", choices=tables)
     parser.add_argument("--set", nargs="+", choices=[*REAL, *MADE])

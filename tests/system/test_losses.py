@@ -11,6 +11,7 @@ from sklearn.linear_model import ElasticNet, GammaRegressor, PoissonRegressor, Q
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 from sklearn.preprocessing import StandardScaler
 from support.loss_peers import ALLOWED, CASES, compare
+from support.skewed import compare as compare_skewed
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
@@ -116,3 +117,24 @@ def test_test_metrics(case):
     print(f"{case.name}: scikit-learn {scores.theirs:.5g}, bits {scores.ours}")
     for bits, allowed in ALLOWED.items():
         assert scores.worse(case, bits) <= allowed, f"{bits} bits"
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "logarithm"),
+    [
+        ("lognormal 1.5", "squared", True),
+        ("lognormal 2.5", "squared", False),
+        ("normal, 0.1 % times 50", "squared", True),
+        ("Student 3", "logistic", True),
+        ("lognormal 2", "poisson", True),
+        ("Pareto 2", "poisson", False),
+        ("lognormal 1.5, 80 % zeros", "poisson", False),
+        ("lognormal 1", "gamma", True),
+        ("lognormal 2", "tweedie", False),
+    ],
+)
+def test_the_tail_of_a_column_is_not_lost(name, loss, logarithm):
+    """With defaults, on samples that both have not seen; on training samples sums are those of the targets."""
+    found = compare_skewed(name, loss, logarithm=logarithm)
+    assert found.ratio < 1.01
+    assert found.our_balance == pytest.approx(found.their_balance, rel=0.02)

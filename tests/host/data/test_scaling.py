@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.ranks import run_ranks
+from support.skewed import DISTRIBUTIONS
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
@@ -131,9 +132,12 @@ def test_auto(data, planes, kind, why):
     single=st.booleans(),
     kind=st.sampled_from(KINDS),
     planes=st.integers(1, 8),
+    tails=st.booleans(),
     cuts=st.lists(st.integers(0, 12), max_size=4),
 )
-def test_formats_and_divisions_of_the_samples_give_the_same_bits(matrix, zeros, form, single, kind, planes, cuts):
+def test_formats_and_divisions_of_the_samples_give_the_same_bits(
+    matrix, zeros, form, single, kind, planes, tails, cuts
+):
     matrix[np.random.default_rng(0).random(matrix.shape) < zeros] = 0
     with np.errstate(over="ignore"):
         narrow = matrix.astype(np.float32)
@@ -142,7 +146,7 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(matrix, zeros, 
 
     def bits(features, *ranks):
         try:
-            scaling = Scaling.fit(features, kind, *ranks, planes=planes)
+            scaling = Scaling.fit(features, kind, *ranks, planes=planes, tails=tails)
         except UserError as error:
             return str(error)
         about = scaling.kind, scaling.reason, scaling.signed, scaling.crowded
@@ -156,7 +160,7 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(matrix, zeros, 
         return
     if kind not in CENTRED:
         assert bits(matrix) == one
-    scaling = Scaling.fit(features, kind, planes=planes)
+    scaling = Scaling.fit(features, kind, planes=planes, tails=tails)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         q = quantize(np.clip(scaling.apply(features), -2, 2), planes, scaling.signed)
     assert q.shape == matrix.shape
@@ -288,6 +292,32 @@ def test_standard_is_mean_and_deviation(seed, planes, samples, spread):
         scaling = Scaling.fit(skewed, kind, planes=1)
         assert not scaling.signed
         assert (quantize(scaling.apply(skewed), 1, False) == (skewed >= centre)).all()
+
+
+@pytest.mark.parametrize("planes", [2, 4, 6, 8])
+def test_with_tails_a_range_is_as_wide_as_costs_least(planes):
+    """Clamping and rounding together; it is never narrower than without."""
+    rng = np.random.default_rng(planes)
+    columns = np.column_stack([make(rng, 3000) for make in DISTRIBUTIONS.values()])
+    half = slice(0, 1500), slice(1500, None)
+    statistics = find_extremes([columns[part] for part in half], columns.shape[1], 3000)
+    blocks = lambda: (columns[part] for part in half)  # noqa: E731
+    scaling = Scaling.fit_blocks(statistics, blocks, lambda: columns, "auto", planes=planes, tails=True)
+    narrow, one = Scaling.fit(columns, "standard", planes=planes), steps(planes, True)
+    assert (scaling.kind, scaling.crowded) == ("standard", ())
+    wider = np.flatnonzero(scaling.scale < narrow.scale)
+    assert (scaling.scale <= narrow.scale).all()
+    if planes >= 4:
+        assert scaling.scale[0] == narrow.scale[0], "that of normal numbers is wide enough"
+        assert wider.size > 9
+    for column in wider:
+        distance = np.abs(columns[:, column] - scaling.offset[column])
+        candidates = np.geomspace(1 / narrow.scale[column], distance.max(), 400)
+        costs = [
+            (reach / one) ** 2 / 12 + (np.maximum(distance - reach, 0) ** 2).mean()
+            for reach in (1 / scaling.scale[column], *candidates)
+        ]
+        assert costs[0] <= 1.02 * min(costs[1:])
 
 
 def test_robust_does_not_mind_few_wild_values():
