@@ -153,7 +153,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, output: Outpu
         reading = options.take_reading(choices)
         check_reading(reading, [data])
         chosen = TrainingOptions(**choices)
-        source = open_source(data, missing=chosen.missing, **reading)
+        source = open_source(data, missing=chosen.missing, dates=chosen.dates, **reading)
         workers = None if config is None else CONFIGURATIONS[config]()
 
     with output.steps() as on_progress:

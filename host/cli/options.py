@@ -268,12 +268,36 @@ reading = together(
         help="Column of a table that is not a feature, such as an ID: its header or its number; may be repeated.",
     ),
     click.option(
+        "--categorical",
+        metavar="COLUMN",
+        multiple=True,
+        help="Column of a CSV or Parquet file whose numbers are categories, such as codes: its header or its number; "
+        "may be repeated.",
+    ),
+    click.option(
         "--header/--no-header",
         default=None,
         help="Whether the first line of a CSV file has the names of the columns; by default it is found out.",
     ),
     click.option(
         "--delimiter", metavar="CHARACTER", help="Character between the fields of a CSV file; by default found out."
+    ),
+    click.option("--decimal", metavar="CHARACTER", help="Character before the decimals in a CSV file: . or a comma."),
+    click.option(
+        "--thousands", metavar="CHARACTER", help="Character between groups of digits in a CSV file: , . ' _ or a blank."
+    ),
+    click.option(
+        "--missing-values",
+        metavar="TEXT",
+        multiple=True,
+        help="Text that means a missing value in a CSV file, besides empty fields, NA, nan, null, ? and the like; may "
+        "be repeated.",
+    ),
+    click.option(
+        "--encoding",
+        metavar="NAME",
+        help="Encoding of a CSV file, such as cp1252 or utf-16; by default it is found out whether it is UTF-8, has a "
+        "byte order mark, or is cp1252.",
     ),
     click.option(
         "--zero-based/--one-based",
@@ -294,7 +318,8 @@ reading = together(
 
 _READING = (
     *("file_format", "label_column", "weight_column", "ignore_columns"),
-    *("header", "delimiter", "zero_based", "hash_bits"),
+    *("categorical", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
+    *("zero_based", "hash_bits"),
 )
 
 

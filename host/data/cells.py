@@ -1,10 +1,13 @@
 """Values as they stand in files: numbers, texts, gaps and labels. Tables are pyarrow arrays."""
 
+import datetime
+import itertools
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +35,94 @@ def number(text: str | bytes) -> float | None:
         return None
 
 
-def has_decimal_comma(text: str) -> bool:
-    """Whether a text would be a number if it had a decimal point in place of a comma."""
-    return "," in text and number(text.replace(",", ".")) is not None
+_GROUPS = {" ": "[ \u00a0\u202f]"}
+"""Characters that are written for a thousands separator, as a regular expression; others stand for themselves."""
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How the texts of a file write gaps and numbers.
+
+    ``missing`` are the texts that mean a missing value, ``decimal`` is the character before the decimals, and
+    ``thousands`` the one between groups of digits, empty if there is none: groups of two or three, the last of three.
+    Raises `UserError` if these are no such characters.
+    """
+
+    missing: frozenset[str] = MISSING
+    decimal: str = "."
+    thousands: str = ""
+
+    DECIMAL: ClassVar = (".", ",")
+    THOUSANDS: ClassVar = (",", ".", " ", "'", "_")
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("decimal", self.decimal, self.DECIMAL),
+            ("thousands", self.thousands or None, (None, *self.THOUSANDS)),
+        ):
+            if value not in known:
+                raise UserError(f"must be one of {' '.join(map(repr, filter(None, known)))}, not {value!r}", field=name)
+        if self.decimal == self.thousands:
+            raise UserError(f"is {self.decimal!r}, and so is {option('thousands')}: choose others", field="decimal")
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether numbers are written as Python writes them."""
+        return self.decimal == "." and not self.thousands
+
+    @cached_property
+    def group(self) -> str:
+        """A regular expression for the character between groups of digits."""
+        return _GROUPS.get(self.thousands, re.escape(self.thousands))
+
+    @cached_property
+    def pattern(self) -> str:
+        """A regular expression for finite numbers."""
+        whole = rf"(\d+|\d{{1,3}}({self.group}\d{{2,3}})*{self.group}\d{{3}})" if self.thousands else r"\d+"
+        point = re.escape(self.decimal)
+        return rf"^[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$"
+
+    def without(self, texts: Set[str]) -> Self:
+        """One in which these texts mean no missing value."""
+        return replace(self, missing=self.missing - texts) if self.missing & texts else self
+
+    def number(self, text: str) -> float | None:
+        """The number that a text stands for, also NaN or infinite; ``None`` if it is none."""
+        if self.plain or not any(map(str.isdigit, text)):
+            return number(text)
+        text = text.strip()
+        return float(self.respelled(text)) if re.match(self.pattern, text, re.ASCII) else None
+
+    def respelled(self, text: str) -> str:
+        """A number as Python writes it."""
+        return (re.sub(self.group, "", text) if self.thousands else text).replace(self.decimal, ".")
+
+    def respell_labels(self, texts: Iterable[str]) -> list[str]:
+        """Texts of which those that are numbers are as Python writes them."""
+        return [text if self.plain or self.number(text) is None else self.respelled(text.strip()) for text in texts]
+
+
+PLAIN = Notation()
+
+TYPED = Notation(missing=frozenset())
+"""That of a format with types, where a text stands for itself."""
+
+
+def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:
+    """Numbers that a text, which is none, may stand for in another notation, with the options that say so."""
+    found: dict[float, str] = {}
+    for decimal, thousands in itertools.product(Notation.DECIMAL, ("", *Notation.THOUSANDS)):
+        if decimal != thousands and (value := Notation(frozenset(), decimal, thousands).number(text)) is not None:
+            chosen = [("decimal", decimal)] if (decimal, notation.decimal) != (".", ".") else []
+            chosen += [("thousands", thousands)] if thousands else []
+            found.setdefault(value, " ".join(option(name, shlex.quote(each)) for name, each in chosen))
+    return found
+
+
+def _way_to_read(text: str, notation: Notation = PLAIN) -> str:
+    """The advice of `other_notations`, empty if there is none."""
+    ways = [f"{words} if it is {value:.15g}" for value, words in other_notations(text, notation).items()]
+    return "say " + " or ".join(ways) if ways else ""
 
 
 def check_exact(text: str, name: str = "") -> None:
@@ -53,10 +141,11 @@ class RawLabels:
     texts: Sequence[str] | None = None
 
     @classmethod
-    def from_column(cls, column: Any) -> Self:
+    def from_column(cls, column: Any, notation: Notation = PLAIN) -> Self:
         encoded = column.dictionary_encode()
         # Not to_numpy, which imports pandas where that is installed, for a second.
-        return cls(np.from_dlpack(encoded.indices).astype(np.intp), encoded.dictionary.to_pylist())
+        texts = notation.respell_labels(encoded.dictionary.to_pylist())
+        return cls(np.from_dlpack(encoded.indices).astype(np.intp), texts)
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:
@@ -97,6 +186,8 @@ class RawLabels:
             return np.array(numbers, dtype=np.float64)[self.values], ()
         if len(words) < len(texts):
             raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
+        if all(map(other_notations, words)):
+            raise UserError(f"{name}: the label {words[0]!r} is not a number: {_way_to_read(words[0])}")
         known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
         return np.array([known[text] for text in texts])[self.values], tuple(known)
 
@@ -105,12 +196,13 @@ class CellError(Exception):
     """A value that a column of a table cannot have; the reader of the format knows its place in the file.
 
     ``row`` counts from 0 among those that are read, ``column`` among the features. ``text`` is the value as it stands,
-    ``None`` if it is null, and ``gap`` tells whether it is missing.
+    ``None`` if it is null, and ``gap`` tells whether it is missing. ``order`` is that of the dates that belong there.
     """
 
-    def __init__(self, row: int, column: int, text: str | None, *, gap: bool) -> None:
+    def __init__(self, row: int, column: int, text: str | None, *, gap: bool, notation: Notation = TYPED) -> None:
         super().__init__(row, column, text, gap)
-        self.row, self.column, self.text, self.gap = row, column, text, gap
+        self.row, self.column, self.text, self.gap, self.notation = row, column, text, gap, notation
+        self.order = ""
 
     def described(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
         """The error for the user; a sample is in a ``unit``, a line or a row."""
@@ -118,48 +210,49 @@ class CellError(Exception):
             shown = f" ({self.text})" if self.text else ""
             more = "" if weight else f", or train with {option('missing', 'mean')} or {option('missing', 'indicator')}"
             return UserError(f"{place}: the value is missing{shown}: fill it in or leave the {unit} out{more}")
-        value = number(self.text)
+        if self.order:
+            form = "-".join({"y": "2024", "m": "03", "d": "31"}[part] for part in self.order)
+            return UserError(f"{place}: {shortened(self.text)} is not a date such as {form}: correct it")
+        value = self.notation.number(self.text)
         if weight and value is not None and value < 0:
             return UserError(f"{place}: the weight is {value:g}: it must be at least 0")
         if value is not None:
             return UserError(f"{place}: the value is {self.text}: it must be finite")
-        remedy = "write a decimal point"
-        if not has_decimal_comma(self.text):
-            remedy = on_command_line(
-                "correct it, give --label-column if this column is the label, or leave it out with --ignore-column",
-                "correct it or leave it out",
-            )
+        remedy = on_command_line(
+            _way_to_read(self.text, self.notation)
+            or "correct it, give --label-column if this column is the label, leave it out with --ignore-column, or "
+            "take it for texts with --categorical",
+            "correct it or leave it out",
+        )
         return UserError(f"{place}: {shortened(self.text)} is not a number: {remedy}")
 
 
 class Cells:
     """The cells of a column in a part of a table, a pyarrow array.
 
-    ``gap_texts`` are texts that mean a missing value, as nulls and NaN do: `MISSING` in a format without nulls.
-    ``are_numbers`` and ``are_truths`` tell that the format says that these are numbers or booleans, and booleans.
+    ``notation`` tells how texts write numbers and gaps, which nulls and NaN are in any case. ``are_numbers`` and
+    ``are_truths`` tell that the format says that these are numbers or booleans, and booleans; ``are_texts`` that it
+    says that they are categories: of a dictionary, whatever its values are, or with `TYPED` notation texts. ``array``
+    has the cells as numbers, or as texts without blanks around them.
     """
 
-    def __init__(self, array: Any, gap_texts: Set[str] = frozenset()) -> None:
+    def __init__(self, array: Any, notation: Notation = TYPED) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if pa.types.is_null(array.type):
-            array = array.cast(pa.string())
-        self.are_truths = pa.types.is_boolean(array.type)
-        self.are_numbers = not is_text(array.type)
-        if pa.types.is_string_view(array.type):
-            array = array.cast(pa.large_string())  # of which pyarrow knows more functions
-        self.gap_texts = gap_texts
-        self._array = array if self.are_numbers else pc.utf8_trim_whitespace(array)
+        kind, self.notation = array.type, notation
+        self.are_numbers, self.are_truths = is_numeric(kind), pa.types.is_boolean(kind)
+        self.are_texts = pa.types.is_dictionary(kind) or (not self.are_numbers and not notation.missing)
+        if not self.are_numbers and not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
+            array = _texts(array)
+        self.array = array if self.are_numbers else pc.utf8_trim_whitespace(array)
 
     @cached_property
     def _missing(self) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.is_in(self._array, value_set=pa.array([*self.gap_texts, None], self._array.type))
+        return pc.is_in(self.array, value_set=pa.array([*self.notation.missing, None], self.array.type))
 
     @cached_property
     def gaps(self) -> npt.NDArray[np.bool_]:
@@ -167,15 +260,28 @@ class Cells:
         gaps = np.isnan(self.numbers) if self.are_numbers else self._missing.to_numpy(zero_copy_only=False)
         return gaps
 
+    @property
+    def has_codes(self) -> bool:
+        """Whether texts are digits after a 0, as 01001 is."""
+        import pyarrow.compute as pc
+
+        return not self.are_numbers and bool(pc.any(pc.match_substring_regex(self.array, r"^0\d+$")).as_py())
+
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
         """The cells as numbers, NaN for gaps and for texts that are none: float64 (rows,)."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        known = self._array
+        known = self.array
         if not self.are_numbers:
             known = pc.if_else(self._missing, pa.scalar(None, known.type), known)
+            if not self.notation.plain:
+                matched = pc.match_substring_regex(known, self.notation.pattern)
+                if self.notation.thousands:
+                    known = pc.replace_substring_regex(known, self.notation.group, "")
+                known = pc.replace_substring(known, self.notation.decimal, PLAIN.decimal)
+                known = pc.if_else(matched, known, pa.scalar(None, known.type))
         try:
             found: npt.NDArray[np.float64] = known.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             return found
@@ -189,56 +295,81 @@ class Cells:
 
     def _parsed(self, words: Mapping[str, float]) -> npt.NDArray[np.float64]:
         texts, which = self.encoded
-        parsed = [words.get(text.lower(), np.nan) if (value := number(text)) is None else value for text in texts]
-        found = np.array([*parsed, np.nan])[which]
-        found[self.gaps] = np.nan
-        return found
+        found = map(self.notation.number, texts)
+        parsed = [
+            words.get(text.lower(), np.nan) if value is None else value
+            for text, value in zip(texts, found, strict=True)
+        ]
+        cells = np.array([*parsed, np.nan])[which]
+        cells[self.gaps] = np.nan
+        return cells
 
     @cached_property
     def encoded(self) -> tuple[list[str], npt.NDArray[np.intp]]:
         """The different texts, and for each row the place of its text; of a null, the place after the last one."""
-        import pyarrow as pa
-
-        found = (self._array.cast(pa.string()) if self.are_numbers else self._array).dictionary_encode()
+        found = (_texts(self.array) if self.are_numbers else self.array).dictionary_encode()
         values = found.dictionary.to_pylist()
         return values, found.indices.fill_null(len(values)).to_numpy().astype(np.intp)
 
     def text(self, row: int) -> str | None:
-        value = self._array[row].as_py()
+        value = self.array[row].as_py()
         return None if value is None else str(value)
 
     def error(self, where: npt.NDArray[np.bool_], column: int = 0) -> CellError:
         """The error of the first of some cells, (rows,)."""
         row = int(where.argmax())
-        return CellError(row, column, self.text(row), gap=bool(self.gaps[row]))
+        return CellError(row, column, self.text(row), gap=bool(self.gaps[row]), notation=self.notation)
 
 
-def weights_of(array: Any) -> npt.NDArray[np.float64]:
+def weights_of(array: Any, notation: Notation = PLAIN) -> npt.NDArray[np.float64]:
     """Weights of samples in a pyarrow array of numbers or texts, float64 (rows,); `CellError` for the first below 0."""
-    cells = Cells(array, MISSING)
+    cells = Cells(array, notation)
     strange = ~(np.isfinite(cells.numbers) & (cells.numbers >= 0))
     if strange.any():
         raise cells.error(strange)
     return cells.numbers
 
 
-def plain_type(kind: Any) -> Any:
-    """A type of pyarrow without dictionary encoding."""
+def is_numeric(kind: Any) -> bool:
+    """Whether a type of pyarrow is that of numbers or booleans."""
     from pyarrow import types
 
-    return kind.value_type if types.is_dictionary(kind) else kind
-
-
-def is_text(kind: Any) -> bool:
-    """Whether a type of pyarrow is that of texts."""
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
 def suits(kind: Any) -> bool:
-    """Whether a column of this plain type of pyarrow holds numbers, booleans, texts or, if all are missing, nothing."""
+    """Whether a column of this type of pyarrow holds numbers, booleans, texts, dates or, if all are missing, nothing;
+    or is a dictionary of these."""
     from pyarrow import types
 
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
-    return numeric or is_text(kind) or types.is_null(kind)
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return is_numeric(kind) or text or types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind)
+
+
+def _texts(array: Any) -> Any:
+    """Any values as texts, as `str` writes them: whole numbers without a point, dates without a time of 0:00, and times
+    as on the clock there."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_null(array.type):
+        return array.cast(pa.string())
+    if types.is_string_view(array.type):
+        return array.cast(pa.large_string())  # of which pyarrow knows more functions
+    encoded = array if types.is_dictionary(array.type) else array.dictionary_encode()
+    values = encoded.dictionary
+    if types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)  # those of Python
+    texts = [None if value is None else _text(value) for value in values.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.large_string())).dictionary_decode()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        value = value.replace(tzinfo=None)
+        return str(value if value.time() != datetime.time() else value.date())
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

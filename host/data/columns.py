@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from p4sgd.host.data.cells import number
+from p4sgd.host.data.cells import MISSING, PLAIN, Notation, number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.errors import UserError, listed
@@ -36,15 +36,23 @@ class ReadOptions:
         CSV: whether the first line has names. With ``None`` it does if it names a label or the columns of ``like``, or
         if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
     delimiter
-        CSV: the character between fields; ``None`` selects the most frequent of comma, semicolon and tab in the first
-        line, where commas may also be decimal ones.
+        CSV: the character between fields; ``None`` selects the one of comma, semicolon, tab and bar that divides the
+        first two lines into most fields, where commas may also be decimal ones.
     zero_based
         LIBSVM: whether indices begin at 0; ``None``: if ``like`` says so, or without it, if there is a feature 0.
     hash_bits
         LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns; ``None``: as ``like`` says, or without it,
         to 2^18 columns if they have names.
-    missing
-        CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`; if ``like`` is given, what that says.
+    missing, dates
+        CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`, and one of `p4sgd.host.data.dates.DATES`; if ``like``
+        is given, what that says.
+    categorical
+        CSV, Parquet: columns that are categories, even if they hold numbers.
+    decimal, thousands, missing_values
+        CSV: see `p4sgd.host.data.cells.Notation`; texts that mean a missing value are added to the usual ones.
+    encoding
+        CSV: that of the text, a name that Python knows. With ``None`` see
+        `p4sgd.host.data.formats.text_file.find_encoding`.
     """
 
     label_column: str | int | None = None
@@ -58,6 +66,17 @@ class ReadOptions:
     missing: str = "error"
     weight_column: str | int | None = None
     target_columns: tuple[str | int, ...] = ()
+    dates: str = "text"
+    categorical: tuple[str | int, ...] = ()
+    decimal: str | None = None
+    thousands: str | None = None
+    missing_values: tuple[str, ...] = ()
+    encoding: str | None = None
+
+    @property
+    def notation(self) -> Notation:
+        """How texts write numbers and gaps."""
+        return Notation(MISSING | set(self.missing_values), self.decimal or PLAIN.decimal, self.thousands or "")
 
     @property
     def takes_gaps(self) -> bool:

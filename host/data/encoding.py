@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
+from p4sgd.host.data.dates import orders_of
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.statistics import is_sparse
-from p4sgd.host.data.table import Column, NumberColumn, Table, TextColumn
+from p4sgd.host.data.table import NumberColumn, Table, TextColumn, column_from_json
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import listed, on_command_line
+from p4sgd.host.errors import listed, on_command_line, option
 
 FILLINGS = ("error", "mean", "indicator")
 """Ways to deal with missing values."""
@@ -114,7 +115,7 @@ class TableEncoding(Table):
     @property
     def stored(self) -> int:
         """Most values of a sample that are not 0."""
-        return sum(1 + (isinstance(column, NumberColumn) and column.gaps) for column in self.columns)
+        return sum(column.stored for column in self.columns)
 
     @property
     def sparse(self) -> bool:
@@ -155,6 +156,14 @@ class TableEncoding(Table):
         most = max(_FEW, _DISTINCT * samples)
         texts = [len(column.values) if isinstance(column, TextColumn) else 0 for column in self.columns]
         many = [self.label(place) for place, count in enumerate(texts) if count > most]
+        dates = [
+            self.label(place)
+            for place, column in enumerate(self.columns)
+            if isinstance(column, TextColumn) and len(column.values) > 1 and all(map(orders_of, column.values))
+        ]
+        if dates:
+            few = f"{option('dates', 'days')} or {option('dates', 'parts')}"
+            return (f"{listed(dates, _SHOWN)}: each date is a feature of its own: {few} makes numbers or few features",)
         if not many:
             return ()
         them = "it" if len(many) == 1 else "them"
@@ -164,20 +173,12 @@ class TableEncoding(Table):
         )
 
     def to_json(self) -> dict[str, Any]:
-        fields = ("name", "values", "truth", "mean", "gaps")
-        columns = [{name: getattr(column, name) for name in fields} for column in self.columns]
-        return {"columns": columns, "missing": self.missing}
+        return {"columns": [column.to_json() for column in self.columns], "missing": self.missing}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-        return cls(tuple(map(_column, data["columns"])), data["missing"])
-
-
-def _column(data: Mapping[str, Any]) -> Column:
-    if data["values"] is None:
-        return NumberColumn(data["name"], data["gaps"], data["truth"], data["mean"])
-    return TextColumn(data["name"], data["gaps"], tuple(data["values"]))
+        return cls(tuple(map(column_from_json, data["columns"])), data["missing"])
 
 
 def _dense(rows: Features) -> npt.NDArray[np.float64]:

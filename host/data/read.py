@@ -11,7 +11,7 @@ from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.formats.source import Source, read
-from p4sgd.host.data.formats.text_file import SUFFIXES, open_data, plain_name
+from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 
@@ -29,10 +29,13 @@ _COLUMNS = ("label_column", "weight_column", "ignore_columns")
 
 FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based", "hash_bits"),
-    "csv": (*_COLUMNS, "header", "delimiter"),
+    "csv": (
+        *_COLUMNS,
+        *("categorical", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
+    ),
     "npz": (),
     "npy": _COLUMNS,
-    "parquet": _COLUMNS,
+    "parquet": (*_COLUMNS, "categorical"),
     "vw": ("hash_bits",),
 }
 """Fields of `ReadOptions` that each format uses; others are refused."""
@@ -73,6 +76,8 @@ def open_source(
     file_format: str | None = None,
     label_column: str | int | Sequence[str | int] | None = None,
     ignore_columns: Sequence[str | int] = (),
+    categorical: Sequence[str | int] = (),
+    missing_values: Sequence[str] = (),
     **reading: Any,
 ) -> Source:
     """Open a data set, of which only the first bytes are read.
@@ -83,7 +88,7 @@ def open_source(
         Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
         file). The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz .npy .parquet .pq, text formats
         also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without either the first bytes do.
-    label_column, ignore_columns, reading
+    label_column, ignore_columns, categorical, missing_values, reading
         See `p4sgd.host.data.columns.ReadOptions`. Several values of ``label_column`` are several targets.
 
     Raises
@@ -95,8 +100,14 @@ def open_source(
     columns = [label_column] if isinstance(label_column, str | int | None) else label_column
     targets = tuple(column for column in columns[1:] if column is not None)
     options = ReadOptions(
-        label_column=columns[0], target_columns=targets, ignore_columns=tuple(ignore_columns), **reading
+        label_column=columns[0],
+        target_columns=targets,
+        ignore_columns=tuple(ignore_columns),
+        categorical=tuple(categorical),
+        missing_values=tuple(missing_values),
+        **reading,
     )
+    options.notation  # noqa: B018 (refuses characters that cannot be)
     delimiter, bits = options.delimiter, options.hash_bits
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
         raise UserError(f"--delimiter must be one ASCII character and no quote, not {delimiter!r}")
@@ -162,9 +173,9 @@ def _guess_format(path: Path) -> str:
         raise UserError(f"{path}: unknown format: --format takes {', '.join(FORMATS)}")
     if _BAR.match(lines[0]):
         return "vw"
-    words = lines[0].split()
-    if (len(words) == 1 and not re.search(rb"[,;]", words[0])) or any(_ITEM.match(word) for word in words[1:3]):
+    words = one_word_each(lines[0]).split()
+    if (len(words) == 1 and not re.search(rb"[,;|]", words[0])) or any(_ITEM.match(word) for word in words[1:3]):
         return "libsvm"
-    if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t")):
+    if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t", b"|")):
         return "csv"
     raise UserError(f"{path}: unknown format: say which it is with --format")

@@ -1,17 +1,18 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
 import itertools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data.cells import TRUTH, CellError, Cells, has_decimal_comma, number
+from p4sgd.host.data.cells import TRUTH, TYPED, CellError, Cells, Notation, other_notations
+from p4sgd.host.data.dates import ORDERS, orders_of
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.table import Column, NumberColumn, Table, TextColumn
+from p4sgd.host.data.table import Column, DateColumn, NumberColumn, Table, TextColumn
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import UserError, on_command_line
+from p4sgd.host.errors import UserError, on_command_line, option
 
 MOST_TEXTS = 1000
 """Most different texts of a column. Names, tickets and dates have more in all but small tables, and the weight of each
@@ -28,8 +29,9 @@ class _Findings:
 
     ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
     they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
-    booleans; ``commas`` that all texts are numbers with a decimal comma. ``first`` has row and text of the first text,
-    gap and infinity of this rank.
+    booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are digits after a
+    0. ``respelled`` tells that all texts are numbers in another notation, and ``orders`` in which of `ORDERS` all are
+    dates. ``first`` has row and text of the first text, gap and infinity of this rank.
     """
 
     numbers: int = 0
@@ -37,20 +39,28 @@ class _Findings:
     values: set[str] | None = field(default_factory=set)
     typed: bool = False
     truths: bool = False
-    commas: bool = True
+    category: bool = False
+    codes: bool = False
+    respelled: bool = True
+    orders: frozenset[str] = frozenset(ORDERS)
     first: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     @property
     def boolean(self) -> bool:
         """Whether all texts are true or false, or the format says so."""
-        if self.numbers and self.texts:
+        if (self.numbers and self.texts) or self.category:
             return False
         return self.truths or bool(self.values and all(text.lower() in TRUTH for text in self.values))
 
     @property
     def numeric(self) -> bool:
         """Whether the column holds numbers: if not more cells are texts than are numbers, or all are true or false."""
-        return self.texts <= self.numbers or self.boolean
+        return not self.category and (self.texts <= self.numbers or self.boolean)
+
+    @property
+    def dates(self) -> bool:
+        """Whether all cells are dates."""
+        return bool(self.orders and self.texts and not self.numbers)
 
     def add(self, other: "_Findings") -> None:
         """Add other findings, but for the first cells of each kind."""
@@ -58,7 +68,10 @@ class _Findings:
         self.texts += other.texts
         self.typed |= other.typed
         self.truths |= other.truths
-        self.commas &= other.commas
+        self.category |= other.category
+        self.codes |= other.codes
+        self.respelled &= other.respelled
+        self.orders &= other.orders
         values = None if self.values is None or other.values is None else self.values | other.values
         self.values = None if values is None or len(values) > MOST_TEXTS else values
 
@@ -67,83 +80,116 @@ class _Findings:
         """Kinds of cells, beside gaps, that do not go with the findings of all ranks."""
         if self.numeric:
             return {"infinity"} if self.boolean else {"infinity", "text"}
-        return {"text"} if self.commas else set()
+        return {"text"} if self.respelled and not self.category else set()
 
-    def column(self, name: str, *, gaps: bool) -> Column:
+    def column(self, name: str, dates: str, *, gaps: bool) -> Column:
         if self.numeric and (self.numbers or self.texts or self.typed):
             return NumberColumn(name, gaps, truth=self.boolean)
+        if self.dates and dates != "text":
+            order = next(each for each in ORDERS if each in self.orders)
+            return DateColumn(name, gaps, order=order, parts=() if dates == "parts" else None)
         return TextColumn(name, gaps, tuple(sorted(self.values or ())))  # other rows may have either, if all are gaps
 
 
 class Survey:
-    """Finds out from all rows of a table what its ``count`` columns hold.
+    """Finds out from all rows of a table what its ``count`` columns hold: the one place that decides it.
 
-    ``names`` are their headers, empty if there are none; ``gap_texts`` mean a missing value, see `Cells`.
+    ``names`` are their headers, empty if there are none; ``notation`` is that of the cells, see `Cells`.
+    ``categorical`` are columns that the user says to be categories, by place, and ``dates`` is one of
+    `p4sgd.host.data.dates.DATES`.
     """
 
-    def __init__(self, names: Sequence[str], count: int, gap_texts: Set[str] = frozenset()) -> None:
-        self._gap_texts = gap_texts
+    def __init__(
+        self,
+        names: Sequence[str],
+        count: int,
+        notation: Notation = TYPED,
+        *,
+        categorical: Collection[int] = (),
+        dates: str = "text",
+    ) -> None:
+        self._notation, self._categorical, self._dates = notation, categorical, dates
         self._names = tuple(names) or ("",) * count
         self._found = [_Findings() for _ in range(count)]
 
     def add(self, arrays: Sequence[Any], first: int) -> None:
         """Look at some rows from the ``first`` on, a pyarrow array for each column."""
-        for found, array in zip(self._found, arrays, strict=True):
-            cells = Cells(array, self._gap_texts)
-            numbers, gaps = cells.numbers, cells.gaps
-            texts, commas, values = np.zeros_like(gaps), True, set[str]()
-            if not cells.are_numbers and (found.values is not None or np.isnan(numbers[~gaps]).any()):
+        for place, (found, array) in enumerate(zip(self._found, arrays, strict=True)):
+            cells, chosen = Cells(array, self._notation), place in self._categorical
+            gaps, typed = cells.gaps, cells.are_numbers and not chosen
+            only_texts = cells.are_texts or chosen
+            numbers = np.full(gaps.size, np.nan) if only_texts else cells.numbers
+            block = _Findings(typed=typed, truths=cells.are_truths, category=only_texts, codes=cells.has_codes)
+            texts = ~gaps & only_texts
+            if not typed and (found.values is not None or np.isnan(numbers[~gaps]).any()):
                 known, which = cells.encoded
-                strange = [text not in self._gap_texts and _no_number(text) for text in known]
-                texts = np.array([*strange, False])[which]
-                commas = all(map(has_decimal_comma, itertools.compress(known, strange)))
-                values = set(known) - self._gap_texts
-            counts = int((~texts & ~gaps).sum()), int(texts.sum())
-            found.add(_Findings(*counts, values, cells.are_numbers, cells.are_truths, commas))
+                others = [
+                    text not in self._notation.missing and (only_texts or self._no_number(text)) for text in known
+                ]
+                texts = np.array([*others, False])[which]
+                block.values = set(known) - self._notation.missing
+                block.respelled, block.orders = found.respelled, frozenset() if chosen else found.orders
+                for text in itertools.compress(known, others):
+                    block.respelled = block.respelled and bool(other_notations(text))
+                    block.orders = block.orders and block.orders & orders_of(text)
+            block.numbers, block.texts = int((~texts & ~gaps).sum()), int(texts.sum())
+            found.add(block)
             infinite = ~np.isfinite(numbers) & ~gaps & ~texts
             for kind, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
                 if where.any() and kind not in found.first:
                     row = int(where.argmax())
                     found.first[kind] = first + row, cells.text(row)
 
+    def _no_number(self, text: str) -> bool:
+        """Whether a text is no number; "nan" is none."""
+        value = self._notation.number(text)
+        return value is None or np.isnan(value)
+
     def finish(
-        self, source: str, *, gaps: bool, tell: Callable[[CellError], UserError], ranks: Communicator = SINGLE_PROCESS
+        self,
+        source: str,
+        *,
+        gaps: bool,
+        tell: Callable[[CellError], UserError],
+        codes: bool = False,
+        ranks: Communicator = SINGLE_PROCESS,
     ) -> Table:
         """Contents of the columns, the same on all ranks.
 
+        If ``codes`` on any of them, columns with digits after a 0, such as 01001, are categories.
+
         Raises `UserError` for the first value that does not go with its column, on the rank that has it; or if a column
-        has too many texts. ``source`` is the name of the table, ``gaps`` says whether values may be missing, and
-        ``tell`` makes the error of a cell of this rank.
+        has too many texts, or dates that may be read in two ways. ``source`` is the name of the table, ``gaps`` says
+        whether values may be missing, and ``tell`` makes the error of a cell of this rank.
         """
+        codes = any(ranks.all_gather(codes))
         everywhere = ranks.all_gather(self._found)
-        columns, wrong, many = [], [], list[int]()
+        columns, wrong, refusals = [], [], list[str]()
         for place, name in enumerate(self._names):
             total, parts = _Findings(), [found[place] for found in everywhere]
             for part in parts:
                 total.add(part)
+            total.category |= total.codes and codes
             refused = total.refused | ({"gap"} if not gaps else set())
             for rank, part in enumerate(parts):
                 cells = ((kind, *cell) for kind, cell in part.first.items() if kind in refused)
                 wrong += [(rank, row, place, text, kind == "gap") for kind, row, text in cells]
-            columns.append(total.column(name, gaps=any("gap" in part.first for part in parts)))
-            if total.values is None and not total.numeric:
-                many.append(place)
+            columns.append(total.column(name, self._dates, gaps=any("gap" in part.first for part in parts)))
+            label = name or f"feature {place + 1}"
+            if isinstance(columns[-1], DateColumn) and len(total.orders) > 1:
+                refusals.append(f"{label} has dates whose day and month may be either way round: write the year first")
+            if isinstance(columns[-1], TextColumn) and total.values is None:
+                texts = f"{label} has more than {MOST_TEXTS:,} different texts, each of which would be a feature: "
+                if total.dates:
+                    texts += f"make numbers of dates with {option('dates', 'days')} or {option('dates', 'parts')}, or "
+                refusals.append(texts + "leave it out" + on_command_line(f" with --ignore-column {name or 'NUMBER'}"))
         if wrong:
             rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
             if rank == ranks.rank:
-                raise tell(CellError(row, place, text, gap=gap))
-        table = Table(tuple(columns))
-        if many:
-            way = on_command_line(f" with --ignore-column {columns[many[0]].name or 'NUMBER'}")
-            texts = f"more than {MOST_TEXTS:,} different texts, each of which would be a feature"
-            raise UserError(f"{source}: {table.label(many[0])} has {texts}: leave it out{way}")
-        return table
-
-
-def _no_number(text: str) -> bool:
-    """Whether a text is no number; "nan" is none."""
-    value = number(text)
-    return value is None or np.isnan(value)
+                raise tell(CellError(row, place, text, gap=gap, notation=self._notation))
+        if refusals:
+            raise UserError(f"{source}: {refusals[0]}")
+        return Table(tuple(columns))
 
 
 class RowNumbers:

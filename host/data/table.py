@@ -6,15 +6,16 @@ buckets like any others. The training rows decide which features are made of the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, Cells
+from p4sgd.host.data.cells import TYPED, CellError, Cells, Notation
+from p4sgd.host.data.dates import days_of
 from p4sgd.host.errors import shortened
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -63,6 +64,15 @@ class Column(ABC):
     def features(self, label: str) -> list[str]:
         """Names of the features that are made of it."""
 
+    @property
+    def stored(self) -> int:
+        """Most of its features that are not 0 in a sample."""
+        return 1
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The column as JSON data, for `column_from_json`."""
+
     @abstractmethod
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         """Features of rows with these cells, which `read` has given for the column of a ``table``."""
@@ -78,8 +88,6 @@ class NumberColumn(Column):
 
     truth: bool = False
     mean: float | None = None
-
-    values: ClassVar[None] = None
 
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
         return cells.truths if self.truth else cells.numbers
@@ -110,11 +118,97 @@ class NumberColumn(Column):
     def features(self, label: str) -> list[str]:
         return [label, *([f"{label}={GAP}"] if self.gaps else [])]
 
+    @property
+    def stored(self) -> int:
+        return 1 + self.gaps
+
+    def to_json(self) -> dict[str, Any]:
+        fields = ("name", "truth", "mean", "gaps")
+        return {name: getattr(self, name) for name in fields} | {"values": None}
+
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         gaps = np.isnan(cells)
         yield np.zeros(cells.size, np.int32), cells if self.mean is None else np.where(gaps, self.mean, cells)
         if self.gaps:
             yield np.where(gaps, np.int32(1), np.int32(-1)), 1.0
+
+
+_YEAR_MONTHS, _WEEKDAYS = 12, ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+_PARTS = (
+    *((f"month={place + 1}", "month") for place in range(_YEAR_MONTHS)),
+    *((f"weekday={name}", "weekday") for name in _WEEKDAYS),
+    *((f"hour={place}", "hour") for place in range(24)),
+)
+"""Parts of a date that samples may have, and their kinds."""
+
+
+@dataclass(frozen=True)
+class DateColumn(NumberColumn):
+    """Dates in one of the `p4sgd.host.data.dates.ORDERS`, in rows as days since 1970.
+
+    In an encoding they are a number, with ``parts`` the year, and there are features for the months, weekdays and
+    hours that the training samples have, if there are two of the kind; else the days.
+    """
+
+    order: str = "ymd"
+    parts: tuple[str, ...] | None = None
+
+    def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
+        texts, which = cells.encoded
+        days = [days_of(text, self.order) for text in texts]
+        found = np.array([*(np.nan if each is None else each for each in days), np.nan])[which]
+        found[cells.gaps] = np.nan
+        return found
+
+    def _divided(self, cells: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+        """The number of each date, and which of `_PARTS` it has, (rows, 3), negative for gaps."""
+        if self.parts is None:
+            return cells, np.empty((cells.size, 0), np.intp)
+        gaps = np.isnan(cells)
+        minutes = np.where(gaps, 0, np.floor(cells * 1440 + 1e-6)).astype("datetime64[m]")
+        days, months = minutes.astype("datetime64[D]"), minutes.astype("datetime64[M]").astype(np.intp)
+        hours = (minutes - days).astype(np.intp) // 60
+        weekdays = (days.astype(np.intp) + 3) % 7  # 1970 began on a Thursday
+        parts = [months % _YEAR_MONTHS, weekdays + _YEAR_MONTHS, hours + _YEAR_MONTHS + len(_WEEKDAYS)]
+        years = np.where(gaps, np.nan, months // _YEAR_MONTHS + 1970.0)
+        return years, np.where(gaps[:, None], -1, np.stack(parts, axis=1))
+
+    def count(self, cells: FloatArray) -> npt.NDArray[np.int64]:
+        parts = self._divided(cells)[1]
+        return np.concatenate([np.bincount(parts[parts >= 0], minlength=len(_PARTS)), super().count(cells)])
+
+    def total(self, cells: FloatArray) -> int:
+        return super().total(self._divided(cells)[0])
+
+    def fitted(self, counts: Sequence[int], total: int, missing: str) -> Self:
+        fitted = super().fitted(counts[-2:], total, missing)
+        if self.parts is None:
+            return fitted
+        there = [part for part, count in zip(_PARTS, counts, strict=False) if count]
+        kinds = [kind for _, kind in there]
+        return replace(fitted, parts=tuple(name for name, kind in there if kinds.count(kind) > 1))
+
+    def features(self, label: str) -> list[str]:
+        number, *gap = super().features(label)
+        if self.parts is None:
+            return [number, *gap]
+        return [f"{label}.year", *gap, *(f"{label}.{part}" for part in self.parts)]
+
+    @property
+    def stored(self) -> int:
+        return super().stored + 3 * (self.parts is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"order": self.order, "parts": self.parts}
+
+    def encode(self, cells: FloatArray, table: "Column") -> Encoded:
+        number, parts = self._divided(cells)
+        yield from super().encode(number, table)
+        first = 1 + self.gaps
+        places = {part: first + place for place, part in enumerate(self.parts or ())}
+        lookup = np.array([*(places.get(name, -1) for name, _ in _PARTS), -1], np.int32)
+        yield from ((lookup[part], 1.0) for part in parts.T)
 
 
 @dataclass(frozen=True)
@@ -127,9 +221,6 @@ class TextColumn(Column):
 
     values: tuple[str, ...] = ()
 
-    truth: ClassVar[bool] = False
-    mean: ClassVar[None] = None
-
     @cached_property
     def places(self) -> Mapping[str, int]:
         return {text: place for place, text in enumerate(self.values)}
@@ -140,7 +231,7 @@ class TextColumn(Column):
         codes = np.array([self.places.get(text, _UNKNOWN) for text in texts] + [np.nan], np.float64)
         counts = np.bincount(which, minlength=codes.size)
         found = np.flatnonzero((codes == _UNKNOWN) & (counts > 0))
-        strange = [place for place in found if texts[place] not in cells.gap_texts]
+        strange = [place for place in found if texts[place] not in cells.notation.missing]
         if strange:
             before, example = unknown.get(label, (0, texts[strange[0]]))
             unknown[label] = before + int(counts[strange].sum()), example
@@ -161,6 +252,9 @@ class TextColumn(Column):
         kinds = [*self.values, *([GAP] if self.gaps else [])]
         return [f"{label}={kind}" for kind in (kinds[1:] if len(kinds) == 2 else kinds)]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "values": list(self.values), "gaps": self.gaps}
+
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         assert isinstance(table, TextColumn)
         # The feature of each text of the table, of a gap and, at place −1, of an unknown text.
@@ -168,6 +262,16 @@ class TextColumn(Column):
         lookup = np.array([*(self.places.get(text, -1) for text in table.values), gap, -1], np.int32)
         lookup -= len(self.values) + self.gaps == 2
         yield lookup[np.where(np.isnan(cells), lookup.size - 2, cells).astype(np.intp)], 1.0
+
+
+def column_from_json(data: Mapping[str, Any]) -> Column:
+    """Undo `Column.to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
+    if data["values"] is not None:
+        return TextColumn(data["name"], data["gaps"], tuple(data["values"]))
+    numbers = data["name"], data["gaps"], data["truth"], data["mean"]
+    if "order" not in data:
+        return NumberColumn(*numbers)
+    return DateColumn(*numbers, data["order"], None if data["parts"] is None else tuple(data["parts"]))
 
 
 @dataclass(frozen=True)
@@ -184,7 +288,7 @@ class Table:
     @property
     def plain(self) -> bool:
         """Whether there are only numbers that are written as such."""
-        return all(isinstance(column, NumberColumn) and not column.truth for column in self.columns)
+        return all(type(column) is NumberColumn and not column.truth for column in self.columns)
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -197,17 +301,17 @@ class Table:
         return self.columns[place].name or f"feature {place + 1}"
 
     def rows(
-        self, arrays: Sequence[Any], unknown: UnknownTexts, *, gaps: bool, gap_texts: Set[str] = frozenset()
+        self, arrays: Sequence[Any], unknown: UnknownTexts, *, gaps: bool, notation: Notation = TYPED
     ) -> FloatArray:
         """Rows of the table as numbers: float64 (rows, columns), see above.
 
         ``arrays`` are pyarrow arrays of these columns. ``unknown`` counts texts that a column does not have, which
-        become −1. ``gaps`` tells whether values may be missing; ``gap_texts`` are texts that mean so, see `Cells`,
-        unless the column has such a text. Raises `CellError` for the first value that its column cannot have.
+        become −1. ``gaps`` tells whether values may be missing; texts of the ``notation`` mean so unless the column has
+        such a text. Raises `CellError` for the first value that its column cannot have.
         """
         made = np.empty((len(arrays[0]), len(self.columns)))
         everything = [
-            Cells(array, gap_texts - column.places.keys() if isinstance(column, TextColumn) else gap_texts)
+            Cells(array, notation.without(column.places.keys()) if isinstance(column, TextColumn) else notation)
             for column, array in zip(self.columns, arrays, strict=True)
         ]
         for place, (column, cells) in enumerate(zip(self.columns, everything, strict=True)):
@@ -221,6 +325,7 @@ class Table:
                 strange &= ~cells.gaps
             if strange.any():
                 wrong.append(cells.error(strange, place))
+                wrong[-1].order = getattr(self.columns[place], "order", "")
         if wrong:
             raise min(wrong, key=lambda each: (each.row, each.column))
         return made

@@ -1,4 +1,4 @@
-"""DataFrames as tables, whose texts, booleans and gaps become features."""
+"""DataFrames as tables, whose texts, categories, dates, booleans and gaps become features."""
 
 import dataclasses
 import warnings
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, is_text, plain_type, suits
+from p4sgd.host.data.cells import CellError, suits
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
@@ -31,41 +31,45 @@ class Rows:
         return self.rows.shape
 
 
-def as_table(X: Any, *, numbers: bool) -> Any:
-    """A DataFrame, of whatever library, as a table of pyarrow.
-
-    ``None`` if X is something else, or without ``numbers`` a frame of pandas that has nothing else, and may be sparse.
-    """
+def as_table(X: Any) -> Any:
+    """A table of pyarrow, or a DataFrame of whatever library as one; ``None`` if X is something else, or a frame of
+    pandas with nothing but plain numbers, which may be sparse."""
     if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
         return None
-    if not numbers and hasattr(X, "iloc") and all(dtype.kind in "iuf" for dtype in X.dtypes):
+    if hasattr(X, "iloc") and all(isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in X.dtypes):
         return None
     import pyarrow as pa
 
+    for name, dtype in X.dtypes.items() if hasattr(X, "iloc") else ():
+        if str(getattr(dtype, "categories", np.empty(0)).dtype).startswith("interval"):
+            X = X.assign(**{name: X[name].cat.rename_categories(str)})  # of which pyarrow knows nothing
     try:
         return pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
     except (pa.ArrowException, TypeError) as error:
         raise ValueError(f"X: a column has neither numbers nor texts alone: {error}") from error
 
 
-def has_texts(columns: Any) -> bool:
-    """Whether a table of pyarrow has columns of texts, or of booleans."""
+def is_plain(columns: Any) -> bool:
+    """Whether a table of pyarrow has nothing but integers and floating-point numbers."""
     from pyarrow import types
 
-    return any(is_text(kind) or types.is_boolean(kind) for kind in map(plain_type, columns.schema.types))
+    return all(types.is_integer(kind) or types.is_floating(kind) for kind in columns.schema.types)
 
 
-def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
-    """The rows of what `as_table` returns, with the features of an encoding; without one the columns are surveyed
-    first, and ``missing`` is one of `p4sgd.host.data.encoding.FILLINGS`.
+def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str) -> Rows:
+    """The rows of what `as_table` returns, as those of a ``known`` table. Without one the columns are surveyed first,
+    with ``missing`` one of `p4sgd.host.data.encoding.FILLINGS` and ``dates`` one of `p4sgd.host.data.dates.DATES`.
 
     Raises `ValueError` for the first value that its column cannot have.
     """
-    names, gaps = columns.column_names, (missing if encoding is None else encoding.missing) != "error"
-    table: Table | None = encoding
-    for name, kind in zip(names, map(plain_type, columns.schema.types), strict=True):
+    names, table = columns.column_names, known
+    if isinstance(known, TableEncoding):
+        missing = known.missing
+    elif known is not None:
+        missing = "error"
+    for name, kind in zip(names, columns.schema.types, strict=True):
         if not suits(kind):
-            raise ValueError(f"X, column {name}: holds {kind}, neither numbers nor texts: leave it out")
+            raise ValueError(f"X, column {name}: holds {kind}, neither numbers, texts nor dates: leave it out")
 
     def told(cell: CellError) -> UserError:
         return cell.described(f"{NAME}, row {cell.row + 1}, column {names[cell.column]}")
@@ -73,11 +77,11 @@ def rows_of(columns: Any, encoding: TableEncoding | None, missing: str) -> Rows:
     arrays, unknown = [column.combine_chunks() for column in columns.columns], UnknownTexts()
     with value_errors():
         if table is None:
-            survey = Survey(names, len(names))
+            survey = Survey(names, len(names), dates=dates)
             survey.add(arrays, 0)
-            table = survey.finish(NAME, gaps=gaps, tell=told)
+            table = survey.finish(NAME, gaps=missing != "error", tell=told)
         try:
-            rows = table.rows(arrays, unknown, gaps=gaps)
+            rows = table.rows(arrays, unknown, gaps=missing != "error")
         except CellError as error:
             raise told(error) from None
     for remark in unknown_remarks([unknown]):

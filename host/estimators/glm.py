@@ -15,10 +15,11 @@ from sklearn.utils import assert_all_finite, check_array, check_consistent_lengt
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.offsets import EXPOSURE, OFFSET, offsets_of
-from p4sgd.host.data.table import Table, TextColumn
-from p4sgd.host.estimators.frames import NAME, Rows, as_table, has_texts, rows_of
+from p4sgd.host.data.table import NumberColumn, Table
+from p4sgd.host.estimators.frames import NAME, Rows, as_table, is_plain, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors
 from p4sgd.host.losses import ELSEWHERE, LOSSES
 from p4sgd.host.run.request import TrainingRequest
@@ -61,6 +62,7 @@ class GLM(BaseEstimator):
 
     loss: str
     missing: str
+    dates: str
     device: str
     cluster: str | os.PathLike[str] | None
     config: str | None
@@ -190,12 +192,12 @@ class GLM(BaseEstimator):
         if values.ndim == 2:
             about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
         if isinstance(X, Rows):
-            encoding = self.model_.space.encoding if hasattr(self, "model_") else None
-            if encoding is None or X.table is not encoding:
-                X, about["table"] = X.rows, X.table
-            else:
+            if isinstance(X.table, TableEncoding):
+                encoding = X.table
                 X, about["feature_names"] = encoding.apply(X.rows), encoding.names
                 about["encoding"] = encoding
+            else:
+                X, about["table"] = X.rows, X.table
         with value_errors():
             return Dataset(
                 X,
@@ -214,10 +216,13 @@ class GLM(BaseEstimator):
 
         Raises `ValueError` if they are not what the estimator can take, or was fitted to.
         """
-        encoding = None if reset or not hasattr(self, "model_") else self.model_.space.encoding
-        needed = encoding is not None or (reset and self.missing != "error")
-        columns = as_table(X, numbers=needed) if needed or reset else None
-        if not needed and (columns is None or not has_texts(columns)):
+        known: Table | None = None
+        if not reset and hasattr(self, "model_"):
+            space = self.model_.space
+            known = space.encoding or Table.of_numbers((), space.count)
+        needed = isinstance(known, TableEncoding) or (reset and self.missing != "error")
+        columns = as_table(X)
+        if not needed and (columns is None or is_plain(columns)):
             try:
                 return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
             except ValueError as error:
@@ -229,14 +234,14 @@ class GLM(BaseEstimator):
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if columns is not None:
             validate_data(self, X, reset=reset, skip_check_array=True)
-            made = rows_of(columns, encoding, self.missing)
-        elif encoding is not None and any(isinstance(column, TextColumn) for column in encoding.columns):
+            made = rows_of(columns, known, missing=self.missing, dates=self.dates)
+        elif known is not None and not all(isinstance(column, NumberColumn) for column in known.columns):
             raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
         else:
             X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
-            gaps = encoding is None or encoding.missing != "error"
+            gaps = not isinstance(known, TableEncoding) or known.missing != "error"
             assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
-            made = Rows(X, Table.of_numbers((), X.shape[1]) if encoding is None else encoding)
+            made = Rows(X, known or Table.of_numbers((), X.shape[1]))
         if isinstance(y, str) and y == _NO_Y:
             return made
         y = _check_y(y, estimator=self, **how)

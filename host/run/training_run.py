@@ -229,7 +229,7 @@ class TrainingRun:
         if isinstance(request.data, Dataset):
             data = request.data
         else:
-            how = {"like": like, "missing": self.options.missing, **request.reading}
+            how = {"like": like, "missing": self.options.missing, "dates": self.options.dates, **request.reading}
             data = read_dataset(request.data, communicator=self.ranks, **how)
         if request.samples is not None and request.samples < data.samples:
             data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")

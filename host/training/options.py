@@ -212,6 +212,13 @@ class TrainingOptions:
         choices="p4sgd.host.data.encoding:FILLINGS",
         facts=Fact.PREPARED | Fact.FEATURES,
     )
+    dates: str = _declared(
+        "text",
+        "What is made of dates in a table: text takes each for a category of its own; days for the days since 1970; "
+        "parts makes the year a number, and features of the months, the weekdays and the hours that there are.",
+        choices="p4sgd.host.data.dates:DATES",
+        facts=Fact.PREPARED | Fact.FEATURES,
+    )
     precondition: str = _declared(
         "none",
         "Preconditioning: block whitens dense features in blocks of 64 columns, so that correlated columns need fewer "

@@ -17,17 +17,26 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data.cells import MISSING, Cells, RawLabels, check_exact, has_decimal_comma, number
+from p4sgd.host.data.cells import Cells, Notation, RawLabels, check_exact, other_notations
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
+from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
-from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_data, open_share
+from p4sgd.host.data.formats.text_file import (
+    decoded_copy,
+    find_encoding,
+    is_utf8,
+    line_blocks,
+    lines_before,
+    open_data,
+    open_share,
+)
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
-_DELIMITERS = ";\t,"
-"""The last one is taken only if it is more frequent."""
+_DELIMITERS = ";\t|,"
+"""The first of those that divide the lines into most fields is taken."""
 
 _BLOCK_BYTES = 1 << 22
 """Size of the blocks that pyarrow parses, without the rest of the last line."""
@@ -50,12 +59,29 @@ class _Form(NamedTuple):
 class CsvSource(TableSource):
     """A CSV file, compressed or not, as dense samples."""
 
-    _gap_texts = MISSING
     _unit = "line"
 
     @cached_property
+    def _notation(self) -> Notation:
+        return self.options.notation
+
+    @cached_property
+    def _decoded(self) -> tuple[Path, str | None]:
+        """The file, or a copy in UTF-8, and the encoding of the text, if it was guessed."""
+        encoding = self.options.encoding or find_encoding(self.path)
+        if is_utf8(encoding):
+            return self.path, None
+        self._copy = decoded_copy(self.path, encoding, self.name)  # which is there as long as this object
+        guessed = self.options.encoding is None and not encoding.startswith("utf")
+        return Path(self._copy.name), encoding if guessed else None
+
+    @property
+    def _utf8(self) -> Path:
+        return self._decoded[0]
+
+    @cached_property
     def _form(self) -> _Form:
-        return _detect(self.path, self.options)
+        return _detect(self._utf8, self.options, self.name)
 
     @property
     def columns(self) -> Columns:
@@ -67,15 +93,18 @@ class CsvSource(TableSource):
         columns = self.columns
         features = [str(place) for place in columns.features]
         try:
-            for batch in self._parsed(pa.float64(), list(MISSING)):
-                if any(column.null_count for column in batch.columns):
+            if self.options.categorical and self.options.like is None:
+                raise NotNumbersError
+            for batch in self._parsed(pa.float64(), list(self._notation.missing)):
+                codes = self._quoted_codes and self.options.like is None
+                if codes or any(column.null_count for column in batch.columns):
                     raise NotNumbersError
                 block = batch.select(features).to_tensor().to_numpy()
                 weights = None if columns.weight is None else batch.column(str(columns.weight)).to_numpy()
                 strange = weights is not None and not (np.isfinite(weights) & (weights >= 0)).all()
                 if strange or not np.isfinite(block).all():
                     raise NotNumbersError
-                label = None if columns.label is None else RawLabels.from_column(batch.column(str(columns.label)))
+                label = None if columns.label is None else self._labels_of(batch.column(str(columns.label)))
                 yield Rows(block, label, weights)
         except pa.ArrowInvalid:
             raise NotNumbersError from None
@@ -98,7 +127,11 @@ class CsvSource(TableSource):
         names = list(map(str, range(columns.count)))
         parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=gaps, strings_can_be_null=bool(gaps)
+            column_types=types,
+            include_columns=list(types),
+            null_values=gaps,
+            strings_can_be_null=bool(gaps),
+            decimal_point=self._notation.decimal,
         )
         # pyarrow gets blocks of bytes rather than the file, which it would read ahead in a thread of its own: a thread
         # that waits for the interpreter lock while the program ends after an error aborts the process.
@@ -112,6 +145,13 @@ class CsvSource(TableSource):
         if self.guessed is not None and not table.plain:  # any text with commas in it would do
             raise UserError(f"{self.name}: has texts: --format {self.guessed} takes them for those of a table")
         return table
+
+    def settle(self, ranks: Communicator) -> FeatureSpace:
+        space, guessed = super().settle(ranks), self._decoded[1]
+        if guessed is not None:
+            told = f"is not UTF-8 text: read as {guessed}, the encoding of Windows: --encoding NAME takes another"
+            self.remarks = (*self.remarks, f"{self.name}: {told}")
+        return space
 
     def _arrays(self) -> Iterator[Arrays]:
         """The fields as texts, from pyarrow, or from where it fails, from Python's reader."""
@@ -129,7 +169,7 @@ class CsvSource(TableSource):
             for line, fields in rows:
                 if len(fields) != columns.count:
                     first = self._form.skipped or 1
-                    place = f"{self.path}, line {line}"
+                    place = f"{self.name}, line {line}"
                     raise UserError(f"{place}: has {len(fields)} fields, line {first} has {columns.count}")
             texts = zip(*(fields for _, fields in rows), strict=True)
             yield Arrays.of(done, columns, [pa.array(column, pa.string()) for column in texts])
@@ -137,15 +177,18 @@ class CsvSource(TableSource):
 
     def _locate(self, row: int, column: int) -> str:
         line, _ = next(itertools.islice(self._records(), row, None))
-        return f"{self.path}, line {line}, {self.columns[column]}"
+        return f"{self.name}, line {line}, {self.columns[column]}"
 
     def _labels(self, arrays: Arrays) -> RawLabels:
-        if Cells(arrays.label, MISSING).gaps.any():
+        if Cells(arrays.label, self._notation).gaps.any():
             self.check_labels()
-        return RawLabels.from_column(arrays.label)
+        return self._labels_of(arrays.label)
+
+    def _labels_of(self, labels: Any) -> RawLabels:
+        return RawLabels.from_column(labels, self._notation)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        before = lines_before(self.path, self.share, self._form.skipped)
+        before = lines_before(self._utf8, self.share, self._form.skipped)
         blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text())
         reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=self._form.delimiter)
         line = before
@@ -155,15 +198,17 @@ class CsvSource(TableSource):
                 if fields and not (len(fields) == 1 and not fields[0].strip()):
                     yield first, fields
         except UnicodeDecodeError:
-            raise UserError(f"{self.path}, after line {line}: is not UTF-8 text") from None
+            decoded_copy(self._utf8, "utf-8", self.name)  # says in which line
+            raise
         except csv.Error as error:
-            raise UserError(f"{self.path}, line {line + 1}: {error}") from None
+            raise UserError(f"{self.name}, line {line + 1}: {error}") from None
 
     def _text(self) -> Iterator[bytes]:
         """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there.
 
         Raises `UserError` if the last field does not end, or is as long as only one can be that does not.
         """
+        codes = re.compile(rb'(?<![^%b\r\n])"0\d+"' % re.escape(self._form.delimiter.encode()))
         with self._open() as file:
             done = 0
             for text in line_blocks(file, _BLOCK_BYTES):
@@ -177,11 +222,13 @@ class CsvSource(TableSource):
                     opened = None if again is None else opened if again == 0 else end + again - 1
                     end += len(line)
                 done += end
-                yield b"".join(parts)
+                whole = b"".join(parts)
+                self._quoted_codes = self._quoted_codes or (b'"0' in whole and codes.search(whole) is not None)
+                yield whole
 
     def _unclosed(self, left: int) -> UserError:
         """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
-        line = lines_before(self.path, self.share, self._form.skipped) + 1
+        line = lines_before(self._utf8, self.share, self._form.skipped) + 1
         with self._open() as file:
             while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
@@ -189,10 +236,10 @@ class CsvSource(TableSource):
         remedy = ": close its quote"
         if self.share.rank + 1 < self.share.size:
             remedy = " in the lines that this process reads: read the file with one process"
-        return UserError(f"{self.path}, line {line}: a quoted field does not end{remedy}")
+        return UserError(f"{self.name}, line {line}: a quoted field does not end{remedy}")
 
     def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
-        return open_share(self.path, self.share, self._form.skipped, self._watch)
+        return open_share(self._utf8, self.share, self._form.skipped, self._watch)
 
     def check_labels(self) -> None:
         """Refuse a label that is invalid, or not a number or text like the labels before, with its line."""
@@ -200,15 +247,16 @@ class CsvSource(TableSource):
         if label is None:
             return
         first: str | None = None
+        number = self._notation.number
         for line, fields in self._records():
             text = fields[label].strip()
             value = number(text)
-            place = f"{self.path}, line {line}, {self.columns[label]}"
-            if text in MISSING:
+            place = f"{self.name}, line {line}, {self.columns[label]}"
+            if text in self._notation.missing:
                 raise UserError(f"{place}: the label is missing: leave the line out")
             if value is not None and not np.isfinite(value):
                 raise UserError(f"{place}: the label is {text}: it must be finite")
-            check_exact(text, place)
+            check_exact(self._notation.respelled(text) if value is not None else text, place)
             if first is None:
                 first = text
             elif (value is None) != (number(first) is None):
@@ -234,20 +282,21 @@ def _open_quote(text: bytes, delimiter: str) -> int | None:
     return next((field.start() for field in fields if not field[1]), None)
 
 
-def _detect(path: Path, options: ReadOptions) -> _Form:
-    """Find the structure of a file from its first two lines that are not blank.
+def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
+    """Find the structure of a file in UTF-8 from its first two lines that are not blank.
 
-    Raises `UserError` if there is none, if it is no text, or if it may be a header or a sample.
+    Raises `UserError`, with the ``name`` of the file, if there is none, if it is no text, or if it may be a header or a
+    sample.
     """
     with open_data(path) as file:
         lines = enumerate(file)
         skipped, raw = next(filter(_not_blank, lines), (0, b""))
         _, following = next(filter(_not_blank, lines), (0, b""))
     if not raw:
-        raise UserError(f"{path}: the file is empty")
-    place = f"{path}, line {skipped + 1}"
+        raise UserError(f"{name}: the file is empty")
+    place = f"{name}, line {skipped + 1}"
     if b"\0" in raw:
-        raise UserError(f"{place}: holds a zero byte: this is no CSV file in UTF-8")
+        raise UserError(f"{place}: holds a zero byte: this is no CSV file")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -255,7 +304,8 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
     csv.field_size_limit(_MAX_FIELD)
-    delimiter = options.delimiter or _delimiter(text)
+    below = following.decode(errors="replace")
+    delimiter = options.delimiter or _delimiter(text, below)
     reader = csv.reader([text, ""], delimiter=delimiter)
     try:
         fields = [field.strip() for field in next(reader)]
@@ -265,15 +315,12 @@ def _detect(path: Path, options: ReadOptions) -> _Form:
         raise UserError(f"{place}: a quoted field does not end in this line: leave line breaks out of names")
     header = options.header
     if header is None:
-        below: list[str] = []
-        with contextlib.suppress(csv.Error):
-            below = next(csv.reader([following.decode(errors="replace"), ""], delimiter=delimiter))
-        header = _has_names(fields, below, options)
+        header = _has_names(fields, _fields(below, delimiter), options)
     if header is None:
         raise UserError(f"{place}: may hold names or a sample: say --header or --no-header")
     if len(fields) == 1 and options.labels_needed:
-        raise UserError(f"{path}: there is only a label column, no features; is the delimiter right?")
-    columns = choose_columns(len(fields), fields if header else None, options, str(path))
+        raise UserError(f"{name}: there is only a label column, no features; is the delimiter right?")
+    columns = choose_columns(len(fields), fields if header else None, options, name)
     return _Form(delimiter, columns, skipped + int(header))
 
 
@@ -281,18 +328,30 @@ def _not_blank(line: tuple[int, bytes]) -> bool:
     return bool(line[1].strip(b" \t\r\n"))
 
 
-def _delimiter(line: str) -> str:
-    """The character between the fields of a line: the most frequent one, unless all commas may be decimal ones."""
-    for delimiter in _DELIMITERS[:-1]:
-        with_commas = [field for field in line.split(delimiter) if "," in field]
-        if delimiter in line and with_commas and all(map(has_decimal_comma, with_commas)):
+def _fields(line: str, delimiter: str) -> list[str]:
+    """The fields of a line, none if it cannot be divided."""
+    with contextlib.suppress(csv.Error):
+        return next(csv.reader([line, ""], delimiter=delimiter))
+    return []
+
+
+def _delimiter(line: str, below: str) -> str:
+    """The character between the fields of two lines: the one that makes most of them, and as many of both, unless all
+    commas may be decimal ones."""
+    scores = {}
+    for delimiter in _DELIMITERS:
+        fields, others = _fields(line, delimiter), _fields(below, delimiter)
+        with_commas = [field for field in (*fields, *others) if "," in field]
+        if len(fields) > 1 and with_commas and all(other_notations(field.strip()) for field in with_commas):
             return delimiter
-    return max(_DELIMITERS, key=line.count)
+        scores[delimiter] = len(fields) > 1, len(fields) == len(others), len(fields)
+    return max(_DELIMITERS, key=lambda delimiter: scores[delimiter])
 
 
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line is a header, with another one below it; ``None`` if it may also be a sample."""
-    like = options.like
+    like, notation = options.like, options.notation
+    number, missing = notation.number, notation.missing
     known = () if like is None else like.column_names
     if known and set(known) <= set(fields):
         return True
@@ -307,7 +366,7 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     others = {place + (len(fields) if place < 0 else -1) for place in numbers_of_others}
     features = [field for place, field in enumerate(fields) if place not in others] or fields
     numbers = [field for field in features if number(field) is not None]
-    words = [field for field in features if number(field) is None and field not in MISSING]
+    words = [field for field in features if number(field) is None and field not in missing]
     labels = {field.lower() for field in fields} & set(LABEL_NAMES)
     indexed = int(fields[0] == "")  # a column of row numbers, as pandas writes it
     counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
@@ -320,7 +379,7 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     if labels - {"y"} or (labels and features[indexed:] == counted[: len(features) - indexed]):  # y may mean yes
         return True
     enumerated = len(numbers) >= _COUNTED and all(
-        field == place or (number(field) is None and field not in MISSING)
+        field == place or (number(field) is None and field not in missing)
         for field, place in zip(fields[indexed:], counted, strict=False)
     )
     return None if words or labels or fields == counted or enumerated else False

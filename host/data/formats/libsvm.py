@@ -1,11 +1,12 @@
 """LIBSVM (svmlight) files: lines ``label index:value index:value …``, indices ascending, usually from 1.
 
-Comments after ``#`` and ``qid:`` are ignored. With ``hash_bits`` N the column of a feature is its index modulo 2^N, as
-that of a numeric name in Vowpal Wabbit.
+There may be blanks before a value. Comments after ``#`` and ``qid:`` are ignored. With ``hash_bits`` N the column of a
+feature is its index modulo 2^N, as that of a numeric name in Vowpal Wabbit.
 """
 
 from p4sgd.host.data.cells import number
 from p4sgd.host.data.formats.sparse_text import MAX_INDEX, ParsedLine, SparseTextSource, finite, label_of, shown
+from p4sgd.host.data.formats.text_file import one_word_each
 from p4sgd.host.errors import UserError
 
 _MAX_HASHED = (1 << 64) - 1
@@ -28,7 +29,7 @@ class LibsvmSource(SparseTextSource):
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
         line = raw.partition(b"#")[0]
         try:
-            return self._parse_words(line.split())
+            return self._parse_words(one_word_each(line).split())
         except UserError:
             try:
                 line.decode()

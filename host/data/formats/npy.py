@@ -28,10 +28,10 @@ class NpySource(Source):
     def _map(self) -> Any:
         mapped = load_numpy(self.path, mmap=True)
         if not isinstance(mapped, np.memmap):
-            raise UserError(f"{self.path}: is an .npz file by its contents: name it so")
+            raise UserError(f"{self.name}: is an .npz file by its contents: name it so")
         if mapped.ndim != 2:
             shape = mapped.shape
-            raise UserError(f"{self.path}: must hold a matrix of samples and columns, not an array of shape {shape}")
+            raise UserError(f"{self.name}: must hold a matrix of samples and columns, not an array of shape {shape}")
         check_numbers(mapped.dtype, self.name)
         return mapped
 
@@ -66,7 +66,7 @@ class NpySource(Source):
                 file.seek(mapped.offset + place * size)
                 parts.append(np.fromfile(file, mapped.dtype, count * columns if by_rows else count))
         if sum(part.size for part in parts) < count * columns:
-            raise UserError(f"{self.path}: has changed while it was read")
+            raise UserError(f"{self.name}: has changed while it was read")
         return parts[0].reshape(count, columns) if by_rows else np.stack(parts, axis=1)
 
     def settle(self, ranks: Communicator) -> FeatureSpace:

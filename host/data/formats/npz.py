@@ -67,7 +67,7 @@ class NpzSource(Source):
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         if like is not None and count != like.count:
-            raise UserError(f"{self.path}: there are {count} features, {like.count} are needed")
+            raise UserError(f"{self.name}: there are {count} features, {like.count} are needed")
         return FeatureSpace(count)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from p4sgd.host.data.cells import RawLabels, is_text, plain_type, suits
+from p4sgd.host.data.cells import Cells, RawLabels, is_numeric, suits
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
@@ -23,7 +23,7 @@ class ParquetSource(TableSource):
 
     @cached_property
     def _kinds(self) -> list[tuple[int, str, Any]]:
-        """Index, name, and type without dictionary encoding, of the columns but for those of an index of pandas."""
+        """Index, name, and type of the columns but for those of an index of pandas."""
         with self._open() as file:
             schema = file.schema_arrow
         try:
@@ -32,7 +32,7 @@ class ParquetSource(TableSource):
             described = {}
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
         return [
-            (place, field.name, plain_type(field.type))
+            (place, field.name, field.type)
             for place, field in enumerate(schema)
             if field.name not in index and not re.fullmatch(r"__index_level_\d+__", field.name)
         ]
@@ -56,14 +56,14 @@ class ParquetSource(TableSource):
                 yield file
         except (pa.ArrowException, OSError) as error:  # pyarrow raises both for damaged files
             problem = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.path}: cannot be read as Parquet: {problem}") from error
+            raise UserError(f"{self.name}: cannot be read as Parquet: {problem}") from error
 
     def _numbers(self) -> Iterator[Rows]:
         """The rows, if the types of the columns say that these hold numbers and nothing is missing."""
         from pyarrow import types
 
         chosen = [self._kinds[place] for place in self.columns.features]
-        if self.options.takes_gaps or any(is_text(kind) for *_, kind in chosen):
+        if self.options.takes_gaps or self.options.categorical or not all(is_numeric(kind) for *_, kind in chosen):
             raise NotNumbersError
         self.table = Table(tuple(NumberColumn(name, truth=types.is_boolean(kind)) for _, name, kind in chosen))
         yield from self._known_rows()
@@ -87,7 +87,7 @@ class ParquetSource(TableSource):
                 first = end
 
     def _locate(self, row: int, column: int) -> str:
-        return f"{self.path}, row {row + 1}, {self.columns[column]}"
+        return f"{self.name}, row {row + 1}, {self.columns[column]}"
 
     def _labels(self, arrays: Arrays) -> RawLabels:
         import pyarrow as pa
@@ -98,10 +98,8 @@ class ParquetSource(TableSource):
             assert self.columns.label is not None
             place = self._locate(row, self.columns.label)
             raise UserError(f"{place}: the value is missing: fill it in or leave the row out")
-        if pa.types.is_dictionary(label.type):
-            label = label.dictionary_decode()
-        if is_text(label.type):
-            return RawLabels.from_column(label.cast(pa.large_string()))
+        if not is_numeric(label.type):
+            return RawLabels.from_column(Cells(label).array)
         if not pa.types.is_integer(label.type):
             label = label.cast(pa.float64(), safe=False)
         return RawLabels(label.to_numpy())

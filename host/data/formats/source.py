@@ -62,7 +62,8 @@ class NotNumbersError(Exception):
 class Source(ABC):
     """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
-    ``guessed`` is the name of the format, if it was only guessed, and ``share`` the share of the rows that is read.
+    ``name`` is what messages call it, by default the path, ``guessed`` the name of the format, if it was only guessed,
+    and ``share`` the share of the rows that is read.
     ``space``, the features, and ``remarks`` for the user are known once all blocks have been read; ``table``, the
     contents of the columns of a table, after the first pass.
     """
@@ -70,8 +71,9 @@ class Source(ABC):
     fills_gaps = False
     """Whether the format is a table, whose missing values can be filled."""
 
-    def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
+    def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None, name: str | None = None) -> None:
         self.path = path
+        self.name = name or str(path)
         self.options = options
         self.guessed = guessed
         self.share = Share()
@@ -80,10 +82,6 @@ class Source(ABC):
         self.remarks: tuple[str, ...] = ()
         self._raw: BinaryIO | None = None
         self._done = 0.0
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     @property
     def columns(self) -> Columns | None:

@@ -247,7 +247,7 @@ def _parse_numbers(
         index, at = _digits(text, at, _0)
         if at <= word or text[at] != _COLON or not after <= index <= largest:
             return label, -1, stored
-        value, at = _number(text, at + 1)
+        value, at = _number(text, _skip_blanks(text, at + 1))
         if at < 0 or not _ends_item(text[at]):
             return label, -1, stored
         values[stored], indices[stored] = value, index & mask

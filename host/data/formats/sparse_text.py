@@ -66,18 +66,18 @@ class SparseTextSource(Source):
     _DEFAULT_HASH_BITS: ClassVar[int | None]
     """``hash_bits`` if neither the options nor known features say anything; with ``None`` features have numbers."""
 
-    def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None) -> None:
-        super().__init__(path, options, guessed)
+    def __init__(self, path: Path, options: ReadOptions, guessed: str | None = None, name: str | None = None) -> None:
+        super().__init__(path, options, guessed, name)
         given, like = options.hash_bits, options.like
         hashed = given or self._DEFAULT_HASH_BITS
         self._hash_bits = hashed if like is None else like.hash_bits
         if hashed and not self._hash_bits:
-            raise UserError(f"{path}: features are hashed, but those of the training data were not")
+            raise UserError(f"{self.name}: features are hashed, but those of the training data were not")
         if given and given != self._hash_bits:
             was = f"was {self._hash_bits} for the training data"
-            raise UserError(f"{path}: --hash-bits is {given}, but {was}: leave it out")
+            raise UserError(f"{self.name}: --hash-bits is {given}, but {was}: leave it out")
         if self._hash_bits and options.zero_based is not None:
-            raise UserError(f"{path}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
+            raise UserError(f"{self.name}: with --hash-bits numbers begin at 0: leave --zero-based/--one-based out")
         self._zero_based = True if self._hash_bits else options.zero_based
         if self._zero_based is None and like is not None:
             self._zero_based = like.zero_based
@@ -179,7 +179,7 @@ class SparseTextSource(Source):
             except UserError as error:
                 line = 1 + lines_before(self.path, self.share) + lines + text.count(b"\n", 0, at)
                 reason = "holds a zero byte: this is no text file" if b"\0" in text[at:end] else error
-                raise UserError(f"{self.path}, line {line}: {reason}") from None
+                raise UserError(f"{self.name}, line {line}: {reason}") from None
             if parsed is not None:
                 own = slice(stored, stored + len(parsed.values))
                 out.values[own], out.indices[own] = parsed.values, parsed.indices

@@ -1,7 +1,7 @@
 """Base class of the readers of tables: files whose columns hold numbers, booleans or texts, and a label."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import CellError, RawLabels, weights_of
+from p4sgd.host.data.cells import TYPED, CellError, Notation, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, no_numbers
@@ -45,11 +45,16 @@ class TableSource(Source):
     _surveyed = False
     """Whether the contents of the columns are known, and may be texts or gaps."""
 
-    _gap_texts: Set[str] = frozenset()
-    """Texts that mean a missing value, see `p4sgd.host.data.cells.Cells`."""
+    _quoted_codes = False
+    """Whether some digits after a 0, such as 01001, are in quotes."""
 
     _unit = "row"
     """What holds a sample."""
+
+    @property
+    def _notation(self) -> Notation:
+        """How texts write numbers and gaps, see `p4sgd.host.data.cells.Cells`."""
+        return TYPED
 
     @cached_property
     @abstractmethod
@@ -91,13 +96,13 @@ class TableSource(Source):
         gaps, weight = self.options.takes_gaps, self.columns.weight
         for arrays in self._arrays():
             try:
-                rows = self.table.rows(arrays.features, self._unknown, gaps=gaps, gap_texts=self._gap_texts)
+                rows = self.table.rows(arrays.features, self._unknown, gaps=gaps, notation=self._notation)
             except CellError as error:
                 error.row += arrays.first
                 raise self._tell(error) from None
             labels = None if arrays.label is None else self._labels(arrays)
             try:
-                weights = None if arrays.weight is None else weights_of(arrays.weight)
+                weights = None if arrays.weight is None else weights_of(arrays.weight, self._notation)
             except CellError as error:
                 assert weight is not None
                 place = self._locate(arrays.first + error.row, weight)
@@ -111,10 +116,23 @@ class TableSource(Source):
         self._surveyed = True
         if self.options.like is not None and self.options.like.encoding is None:
             return self._plain_table()
-        survey = Survey(self.columns.feature_names, len(self.columns.features), self._gap_texts)
+        names, count, chosen = self.columns.feature_names, len(self.columns.features), self._categorical()
+        survey = Survey(names, count, self._notation, categorical=chosen, dates=self.options.dates)
         for arrays in self._arrays():
             survey.add(arrays.features, arrays.first)
-        return survey.finish(self.name, gaps=self.options.takes_gaps, tell=self._tell, ranks=ranks)
+        return survey.finish(
+            self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes, ranks=ranks
+        )
+
+    def _categorical(self) -> set[int]:
+        """Features that the user says to be categories, by their place among the features."""
+        columns, found = self.columns, set[int]()
+        for choice in self.options.categorical:
+            place = columns.find(choice, "--categorical")
+            if place not in columns.features:
+                raise columns.refusal(place, "is no feature: leave --categorical out")
+            found.add(columns.features.index(place))
+        return found
 
     def _plain_table(self) -> Table:
         return Table.of_numbers(self.columns.feature_names, len(self.columns.features))

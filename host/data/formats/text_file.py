@@ -1,9 +1,12 @@
 """Text files, compressed or not, read as a whole or in shares of equal size. All errors in reading are `UserError`."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
+import re
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,6 +24,14 @@ _COMPRESSIONS: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, 
 """Functions that open a compressed file, by its first bytes."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Encodings by their byte order marks, the longer ones first."""
 
 
 def check_compression(path: Path) -> None:
@@ -59,6 +70,57 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] = lambda raw: None
         raise UserError(f"{path}: the compressed data are damaged or cut off: get the file again") from error
 
 
+def is_utf8(encoding: str) -> bool:
+    """Whether text in an encoding of this name need not be decoded; `UserError` if there is none of the name."""
+    try:
+        return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
+    except LookupError:
+        known = "such as utf-8, utf-16, cp1252, latin-1, cp850 or shift_jis"
+        raise UserError(f"must be an encoding that Python knows, {known}, not {encoding!r}", field="encoding") from None
+
+
+def find_encoding(path: Path) -> str:
+    """The encoding of a text: what a byte order mark says, or UTF-8 if it is, else cp1252, that of Windows in the west.
+
+    The file is read up to the first character that is not in UTF-8.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_data(path) as file:
+        block = file.read(_BLOCK)
+        for mark, name in _MARKS.items():
+            if block.startswith(mark):
+                return name
+        try:
+            while block:
+                if not block.isascii() or decoder.getstate()[0]:
+                    decoder.decode(block)
+                block = file.read(_BLOCK)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8"
+
+
+def decoded_copy(path: Path, encoding: str, name: str) -> Any:
+    """A temporary file with a text in UTF-8, which is gone with the object; `UserError` names the first wrong line."""
+    copy, lines = tempfile.NamedTemporaryFile(prefix="p4sgd-"), 0  # noqa: SIM115 - closed with the object
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with open_data(path) as file:
+        for block in iter(lambda: file.read(_BLOCK), None):
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line = lines + error.object[: error.start].decode(encoding, errors="replace").count("\n") + 1
+                remedy = "say which encoding it has with --encoding"
+                raise UserError(f"{name}, line {line}: is not {encoding} text: {remedy}") from None
+            copy.write(text.encode())
+            lines += text.count("\n")
+            if not block:
+                break
+    copy.flush()
+    return copy
+
+
 @contextmanager
 def open_share(
     path: Path, share: tuple[int, int], skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
@@ -94,6 +156,11 @@ def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the last line."""
     while block := file.read(size) + file.readline():
         yield block
+
+
+def one_word_each(line: bytes) -> bytes:
+    """A line of LIBSVM's format without the blanks before values: some programs write ``63: .50``."""
+    return re.sub(rb":[ \t]+", b":", line) if b": " in line or b":\t" in line else line
 
 
 class _Part(io.RawIOBase):

@@ -4,7 +4,8 @@ A line is ``[label [importance [base]]] [tag]|[namespace[:scale]] feature featur
 ``name`` with the value 1, or ``name:text``, whose text belongs to the name. The tag begins with ``'`` or touches the
 first ``|``; it is ignored. Values are multiplied by the scale of their namespace, and values in the same column are
 added. The importance is the weight
-of the sample, at least 0; the base must be 0. If labels are not needed, what is before the first ``|`` is ignored.
+of the sample, at least 0; the base must be 0. Lines without a label, which Vowpal Wabbit only predicts, are left out;
+if labels are not needed, what is before the first ``|`` is ignored.
 
 **Columns** are those of Vowpal Wabbit with ``-b N``: MurmurHash3 (x86, 32 bits) of the bytes of the name, modulo 2^N
 with N = ``hash_bits``. Values keep their sign. The seed is the hash of the namespace's name with seed 0, and 0 for
@@ -16,9 +17,13 @@ that are neither a number nor a text, such as ``2x``.
 """
 
 import math
+from collections.abc import Iterator
 
 from p4sgd.host.data.cells import number
+from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.formats.source import Rows
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
+from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 _WORD = (1 << 32) - 1
@@ -30,6 +35,20 @@ class VwSource(SparseTextSource):
     _LEAST_BYTES = 2  # as a and a blank
     _DEFAULT_HASH_BITS = 18
     _limits = None
+    _unlabelled = 0
+    """How many lines of the share have no label."""
+
+    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
+        self._unlabelled = 0
+        yield from super().blocks(whole=whole)
+
+    def settle(self, ranks: Communicator) -> FeatureSpace:
+        left_out = sum(ranks.all_gather(self._unlabelled))
+        if left_out and not any(ranks.all_gather(self._samples)):
+            raise UserError(f"{self.name}: no line has a label")
+        if left_out:
+            self.remarks = (f"{left_out:,} line{'s have' if left_out > 1 else ' has'} no label: left out",)
+        return super().settle(ranks)
 
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
         head, bar, rest = raw.partition(b"|")
@@ -41,6 +60,9 @@ class VwSource(SparseTextSource):
             raise UserError("holds a zero byte")
         mask = self._mask
         label, importance = _parse_label(head) if self.options.labels_needed else (0.0, 1.0)
+        if label is None:
+            self._unlabelled += 1
+            return None
         sample = ParsedLine(label, [], [], importance)
         for part in rest.split(b"|"):
             items, seed, scale = part.split(), 0, 1.0
@@ -89,15 +111,16 @@ def _rotated(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & _WORD
 
 
-def _parse_label(head: bytes) -> tuple[float, float]:
-    """Label and importance, from what is before the first bar."""
+def _parse_label(head: bytes) -> tuple[float | None, float]:
+    """Label, ``None`` if there is none, and importance, from what is before the first bar."""
     words = head.split()
     touching = b""
     if words and (words[-1].startswith(b"'") or not head[-1:].isspace()):
         touching = words.pop()
+    if not words and number(touching) is not None:
+        raise UserError(f"the label is missing: {shown(touching)} touches the | and is a tag")
     if not words:
-        hint = f": {shown(touching)} touches the | and is a tag" if number(touching) is not None else ""
-        raise UserError(f"the label is missing{hint}")
+        return None, 1.0
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
     label = label_of(words[0])

@@ -81,7 +81,7 @@ MISTAKES = [  # contents, options, and the message after the name of the file
             ("1,2", ": has 2 fields, line 1 has 3"),
             ("x,2,1", ", column 1 .age.: 'x' is not a number"),
             ("1,0x10,1", ", column 2 .height.: '0x10' is not a number"),
-            ('1,"2,5",1', ", column 2 .height.: '2,5' is not a number: write a decimal point"),
+            ('1,"2,5",1', ", column 2 .height.: '2,5' is not a number: say --decimal , if it is 2.5$"),
             ("1,,1", ", column 2 .height.: the value is missing: fill it in or leave the line out"),
             ("NA,2,1", ", column 1 .age.: the value is missing .NA."),
             ("inf,2,1", ", column 1 .age.: the value is inf: it must be finite"),
@@ -97,8 +97,19 @@ MISTAKES = [  # contents, options, and the message after the name of the file
     (b"1,2,0\r3,4,1\r", {}, ", line 1: lines end with carriage returns alone, as on old Macs"),
     (b'\n"a\nb",c,label\n1,2,0\n', {}, ", line 2: a quoted field does not end in this line"),
     (b"P\0A\0", {}, ", line 1: holds a zero byte"),
-    (b"\xff\xfea,b\n", {}, ", line 1: is not UTF-8 text"),
-    (b"a,label\n1,\xff\n", {}, ", .*is not UTF-8 text"),
+    (b"a,label\n1,x\n2,\xff\n", {"encoding": "utf-8"}, ", line 3: is not utf-8 text: say .*--encoding"),
+    (b"a,label\n1,x\n2,\x81\n", {}, ", line 3: is not cp1252 text: say which encoding it has with --encoding"),
+    (b"a,label\n1,x\n", {"encoding": "utf-17"}, "--encoding must be .* such as .*cp1252, .* not 'utf-17'"),
+    (HEADER, {"decimal": "x"}, "--decimal must be one of '.' ',', not 'x'"),
+    (HEADER, {"thousands": "0"}, "--thousands must be one of ',' .* not '0'"),
+    (HEADER, {"decimal": ",", "thousands": ","}, "--decimal is ',', and so is --thousands: choose others"),
+    (
+        "a;label\n1,5;0\n1.5;1\n",
+        {"decimal": ","},
+        ", line 3, column 1 .a.: '1.5' is not a number: say --decimal . if it is 1.5$",
+    ),
+    ("a;label\n1,5;0\n", {"categorical": ["b"]}, ": there is no column 'b' for --categorical; there are a, label"),
+    ("a;label\n15;0\n", {"categorical": ["label"]}, r", column 2 \(label\): is no feature: leave --categorical out"),
     *[
         ("1,2\n", {"delimiter": wrong}, "--delimiter must be one ASCII character and no")
         for wrong in ("||", "", "§", '"')
@@ -258,10 +269,12 @@ def test_a_label_column_that_is_guessed_is_told(tmp_path):
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
     path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
-    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: write a decimal point"):
+    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: say --decimal , if it is 6.4$"):
         read_dataset(path, header=False)
+    data = read_dataset(path, header=False, decimal=",")
+    assert data.features[:, :2].tolist() == [[6.4, -0.1], [2.7, -0.8]]
     assert read_dataset(write(tmp_path, '1,2,"3;4",0\n2,3,"4;5",1\n'), header=False).features.shape == (2, 3)
-    for forced in "| ":
+    for forced in "~ ":
         path = write(tmp_path, "1,2,0\n3,4,1\n".replace(",", forced))
         assert read_dataset(path, delimiter=forced).features.tolist() == [[1, 2], [3, 4]]
 

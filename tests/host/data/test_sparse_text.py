@@ -21,7 +21,7 @@ from p4sgd.host.data.formats.libsvm import LibsvmSource
 from p4sgd.host.data.formats.vw import VwSource, hash_name
 from p4sgd.host.errors import UserError
 
-LIBSVM = b"# made by hand\n+1 1:0.5 3:-2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:7\n"
+LIBSVM = b"# made by hand\n+1 1:0.5 3: -2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:\t7\n"
 DENSE = [[0.5, 0, -2], [0, 1e-3, 0], [7, 0, 0]]
 
 VW = b"""1 1.0 'first |Metric:3.28 height:1.5 length:2 |Says black with white stripes
@@ -91,6 +91,19 @@ def test_libsvm(tmp_path, parser, suffix, compress):
         for damaged in (content[:middle], content[:middle] + flipped + content[middle + 20 :]):
             path = write(tmp_path, damaged, f"cut.svm{suffix}")
             check_mistake(path, ": the compressed data are damaged or cut off: get the file again")
+
+
+def test_lines_without_a_label_are_left_out(tmp_path, parser):
+    lines = b"1 |a b\n|a c\n-1 |a d\n 'tag |a e\ntag|a f\n"
+    path = write(tmp_path, lines, "data.vw")
+    labelled = read_dataset(write(tmp_path, b"1 |a b\n-1 |a d\n", "labelled.vw"))
+    for size in (1, 3):
+        for data in run_ranks(size, lambda ranks: read_dataset(path, communicator=ranks)):
+            assert (data.labels.tolist(), data.remarks) == ([1, -1], ("3 lines have no label: left out",))
+    assert (read_dataset(path).features != labelled.features).nnz == 0
+    assert read_in_blocks(path)[0].remarks == data.remarks
+    assert read_dataset(path, labels_needed=False).samples == 5
+    check_mistake(write(tmp_path, b"|a b\n| c\n", "none.vw"), ": no line has a label")
 
 
 @pytest.mark.parametrize(
@@ -385,7 +398,6 @@ MISTAKES = {
     "data.vw": [
         (b"1 a b", "there is no | before the features"),
         (b"nan |a b", "the label is nan: it must be finite"),
-        (b"|a b", "the label is missing"),
         (b"1|a b", "the label is missing: '1' touches the | and is a tag"),
         (b"1 -2 |a b", "the importance is -2: it must be at least 0"),
         (b"1 x |a b", "the importance is 'x': not a number"),

@@ -1,0 +1,115 @@
+"""Dates in tables: the days since 1970, or the parts of the calendar."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.ranks import run_ranks
+
+from p4sgd.host.data import read_dataset
+from p4sgd.host.data.dates import days_of, orders_of
+from p4sgd.host.data.encoding import space_from_json, space_to_json
+from p4sgd.host.data.identity import identify
+from p4sgd.host.errors import UserError
+from p4sgd.host.training.preparation import encode
+
+MOMENTS = st.datetimes(datetime.datetime(1000, 1, 1), datetime.datetime(9999, 12, 31))
+
+
+def encoded(source, missing="error", **reading):
+    data = read_dataset(source, missing=missing, **reading)
+    return encode(data, np.ones(data.samples, bool), missing)
+
+
+def write(folder, dates, name="dates.csv"):
+    path = folder / name
+    path.write_text("day,y\n" + "".join(f"{date},{place % 2}\n" for place, date in enumerate(dates)))
+    return path
+
+
+@given(moment=MOMENTS)
+def test_every_form_of_a_date_is_the_same_day(moment):
+    expected = (moment.replace(microsecond=0) - datetime.datetime(1970, 1, 1)) / datetime.timedelta(days=1)
+    clock = moment.strftime(" %H:%M:%S.%f")
+    for order, form in {"ymd": "%Y-%m-%d", "dmy": "%d.%m.%Y", "mdy": "%m/%d/%Y"}.items():
+        text = moment.strftime(form).rjust(10, "0") + clock
+        assert days_of(text, order) == pytest.approx(expected, abs=1e-9)
+        assert order in orders_of(text)
+    assert days_of(moment.isoformat() + "Z", "ymd") == days_of(moment.isoformat() + "+02:00", "ymd")
+    assert ("mdy" in orders_of(moment.strftime("%d/%m/%Y").rjust(10, "0"))) == (moment.day <= 12)
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-02-30", "2024-13-01", "24-01-05", "2024-1", "2024.5", "5", "x", "", "2024-01/05"]
+)
+def test_other_texts_are_no_dates(text):
+    assert not orders_of(text)
+
+
+@given(moments=st.lists(MOMENTS, min_size=2, max_size=8))
+def test_parts_are_those_of_the_calendar(tmp_path_factory, moments):
+    data = encoded(write(tmp_path_factory.mktemp("dates"), moments), dates="parts")
+    found = [dict(zip(data.feature_names, row, strict=True)) for row in data.features.tolist()]
+    kinds = {"month": "%-m", "weekday": "%a", "hour": "%-H"}
+    for moment, features in zip(moments, found, strict=True):
+        expected = {"day.year": float(moment.year)}
+        for kind, form in kinds.items():
+            if len({each.strftime(form) for each in moments}) > 1:  # what all have in common tells nothing
+                expected |= {
+                    f"day.{kind}={each.strftime(form)}": float(each.strftime(form) == moment.strftime(form))
+                    for each in moments
+                }
+        assert features == expected
+
+
+@pytest.mark.parametrize("dates", ["text", "days", "parts"])
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_formats_and_ranks_make_the_same(tmp_path, dates, missing):
+    """A column of type date, of texts in any order, or of a type with a time zone, whose clock is read."""
+    days = [datetime.date(2024, 1 + place % 7, 13 + place) for place in range(15)]
+    path = write(tmp_path, ["", *days])
+    whole = encoded(path, missing, dates=dates)
+    assert whole.samples == 16
+    columns = {"date": pa.array([None, *days]), "clock": pa.array([None, *days]).cast(pa.timestamp("ns", "Asia/Tokyo"))}
+    for name, column in columns.items():
+        if name == "clock":
+            column = pa.array([None, *(datetime.datetime.combine(day, datetime.time()) for day in days)])
+            column = pa.compute.assume_timezone(column, "Asia/Tokyo")
+        pq.write_table(pa.table({"day": column, "y": [place % 2 for place in range(16)]}), tmp_path / f"{name}.parquet")
+        assert identify(encoded(tmp_path / f"{name}.parquet", missing, dates=dates)) == identify(whole)
+    if dates != "text":
+        other = write(tmp_path, ["", *(day.strftime("%d/%m/%Y") for day in days)], "other.csv")
+        assert identify(encoded(other, missing, dates=dates)).sha256 == identify(whole).sha256
+
+    def read(ranks):
+        data = read_dataset(path, missing=missing, dates=dates, communicator=ranks)
+        return identify(encode(data, np.ones(16, bool), missing))
+
+    assert run_ranks(3, read) == [identify(whole)] * 3
+    assert space_from_json(space_to_json(whole.space)) == whole.space
+    again = read_dataset(path, like=whole.space)
+    assert np.array_equal(again.features, whole.features)
+
+
+def test_what_users_are_told(tmp_path):
+    path = write(tmp_path, [datetime.date(2024, 1, 1) + datetime.timedelta(place) for place in range(30)])
+    (told,) = encoded(path).remarks
+    assert told == "day: each date is a feature of its own: --dates days or --dates parts makes numbers or few features"
+    for way, count in (("days", 1), ("parts", 8)):
+        made = encoded(path, dates=way)
+        assert (made.space.count, made.remarks) == (count, ())
+    with pytest.raises(UserError, match=r"dates.csv: day has dates whose day and month may be either way round: write"):
+        read_dataset(write(tmp_path, ["03/04/2024", "05/06/2024"]), dates="days")
+    path = write(tmp_path, [datetime.date(2000, 1, 1) + datetime.timedelta(place) for place in range(1001)])
+    with pytest.raises(
+        UserError, match=r"different texts, .*make numbers of dates with --dates days or --dates parts, or"
+    ):
+        read_dataset(path)
+    assert read_dataset(path, dates="days").features[-1] == 10957 + 1000
+    known = encoded(path, dates="days").space
+    with pytest.raises(UserError, match=r"line 3, column 1 .day.: 'soon' is not a date such as 2024-03-31: correct it"):
+        read_dataset(write(tmp_path, ["2024-01-01", "soon"]), like=known)
