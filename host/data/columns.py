@@ -49,7 +49,8 @@ class ReadOptions:
     categorical
         CSV, Parquet: columns that are categories, even if they hold numbers.
     decimal, thousands, missing_values
-        CSV: see `p4sgd.host.data.cells.Notation`; texts that mean a missing value are added to the usual ones.
+        CSV: see `p4sgd.host.data.cells.Notation`; texts that mean a missing value are added to the usual ones. With
+        ``None`` they are those of ``like.reading``, to whose missing values more may be added.
     encoding
         CSV: that of the text, a name that Python knows. With ``None`` see
         `p4sgd.host.data.formats.text_file.find_encoding`.
@@ -76,7 +77,11 @@ class ReadOptions:
     @property
     def notation(self) -> Notation:
         """How texts write numbers and gaps."""
-        return Notation(MISSING | set(self.missing_values), self.decimal or PLAIN.decimal, self.thousands or "")
+        known = TableReading(0) if self.like is None or self.like.reading is None else self.like.reading
+        decimal, thousands = self.decimal or known.decimal, self.thousands or known.thousands
+        if decimal == thousands and self.decimal != self.thousands:  # one of them is another than in training
+            decimal, thousands = self.decimal or PLAIN.decimal, self.thousands or PLAIN.thousands
+        return Notation(MISSING.union(known.missing_values, self.missing_values), decimal, thousands)
 
     @property
     def takes_gaps(self) -> bool:

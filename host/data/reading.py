@@ -16,7 +16,7 @@ class TableColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class TableReading:
-    """The columns of a table that are no features.
+    """The columns of a table that are no features, and how its texts are written.
 
     Parameters
     ----------
@@ -24,12 +24,17 @@ class TableReading:
         All columns, features included.
     labels, weight, ignored
         The columns of labels, of the weights of samples, and those that were left out.
+    decimal, thousands, missing_values
+        As in `p4sgd.host.data.columns.ReadOptions`.
     """
 
     count: int
     labels: tuple[TableColumn, ...] = ()
     weight: TableColumn | None = None
     ignored: tuple[TableColumn, ...] = ()
+    decimal: str = "."
+    thousands: str = ""
+    missing_values: tuple[str, ...] = ()
 
     @property
     def apart(self) -> tuple[TableColumn, ...]:
@@ -60,11 +65,13 @@ class TableReading:
         """The columns by what they are, for people."""
         weight = () if self.weight is None else (self.weight,)
         roles = {"label column": self.labels, "weight column": weight, "ignored columns": self.ignored}
-        return {
+        described = {
             role: ", ".join(column.header or str(column.number) for column in columns)
             for role, columns in roles.items()
-            if columns
         }
+        described["decimal"] = self.decimal if self.decimal != "." else ""
+        described |= {"thousands": self.thousands, "missing values": ", ".join(self.missing_values)}
+        return {what: text for what, text in described.items() if text}
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

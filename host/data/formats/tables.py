@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import TYPED, CellError, Notation, RawLabels, weights_of
+from p4sgd.host.data.cells import MISSING, TYPED, CellError, Notation, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, no_numbers
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
 from p4sgd.host.distributed.communicator import Communicator
@@ -84,6 +85,10 @@ class TableSource(Source):
         if self.table is None and like is not None and like.encoding is not None:
             targets = self._plain_table().columns[len(columns.features) - columns.targets :]
             self.table, self._surveyed = Table((*like.encoding.columns, *targets)), True
+        for place in self._categorical() if like is not None else ():
+            if self.table is None or not isinstance(self.table.columns[place], TextColumn):
+                problem = "held no texts in training: leave --categorical out, or train with it"
+                raise columns.refusal(columns.features[place], problem)
         for rows in self._known_rows() if self._surveyed else self._numbers():
             self._found.add(rows.features)
             yield rows
@@ -148,10 +153,17 @@ class TableSource(Source):
             self.remarks = (*columns.remarks, *self._found.remarks(ranks))
         elif like.encoding is not None:
             self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
-            return replace(like, reading=columns.reading)
+            return replace(like, reading=self._reading)
         else:
             self.remarks = columns.remarks
-        return FeatureSpace(count, columns.feature_names[:count], reading=columns.reading)
+        return FeatureSpace(count, columns.feature_names[:count], reading=self._reading)
+
+    @property
+    def _reading(self) -> TableReading:
+        """What to remember to read other tables alike."""
+        how = self._notation
+        more = tuple(sorted(how.missing - MISSING))
+        return replace(self.columns.reading, decimal=how.decimal, thousands=how.thousands, missing_values=more)
 
     def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
         """Features of a known encoding, and further labels apart; `UserError` if these are texts or missing."""
