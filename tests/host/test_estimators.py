@@ -9,6 +9,7 @@ import pickle
 from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse
@@ -655,10 +656,52 @@ def test_gaps_in_arrays():
         estimator.fit(x, None)
 
 
+CODES = np.array(["01001", "94016", "60601", "10001"])[np.arange(200) % 4]
+
+FRAMES = {  # a column of a table, and how many features it makes
+    "texts": (lambda: pd.DataFrame({"k": CODES}), 4),
+    "string": (lambda: pd.DataFrame({"k": pd.Series(CODES, dtype="string")}), 4),
+    "category": (lambda: pd.DataFrame({"k": pd.Categorical(CODES)}), 4),
+    "category of integers": (lambda: pd.DataFrame({"k": pd.Categorical(CODES.astype(int))}), 4),
+    "category of ranges": (lambda: pd.DataFrame({"k": pd.cut(CODES.astype(int), 3)}), 3),
+    "category of truths": (lambda: pd.DataFrame({"k": pd.Categorical(CODES > "1")}), 1),
+    "arrow texts": (lambda: pa.table({"k": CODES}), 4),
+    "arrow dictionary": (lambda: pa.table({"k": pa.array(CODES).dictionary_encode()}), 4),
+    "arrow decimals": (lambda: pa.table({"k": pa.array(CODES).cast(pa.decimal128(10, 2))}), 1),
+    "integers": (lambda: pd.DataFrame({"k": CODES.astype(int)}), 1),
+    "nullable integers": (lambda: pd.DataFrame({"k": pd.array(CODES.astype(int), dtype="Int64")}), 1),
+    "booleans": (lambda: pd.DataFrame({"k": CODES > "1"}), 1),
+    "days": (lambda: pd.DataFrame({"k": pd.to_datetime("2024-01-01") + pd.to_timedelta(np.arange(200) % 31, "D")}), 8),
+    "polars texts": (lambda: pytest.importorskip("polars").DataFrame({"k": CODES}), 4),
+    "polars Categorical": (lambda: polars_column("Categorical"), 4),
+    "polars Enum": (lambda: polars_column("Enum", sorted(set(CODES))), 4),
+}
+
+
+def polars_column(kind, *arguments):
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({"k": CODES}).with_columns(polars.col("k").cast(getattr(polars, kind)(*arguments)))
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_types_tell_what_a_column_is_and_what_is_fitted_can_be_predicted(kind):
+    make, features = FRAMES[kind]
+    frame, y = make(), CODES > "2"
+    estimator = GLMClassifier(epochs=3, dates="parts").fit(frame, y)
+    assert estimator.coef_.shape == (1, features)
+    assert estimator.feature_names_in_.tolist() == ["k"]
+    again = pickle.loads(pickle.dumps(estimator))
+    assert (again.predict(frame) == estimator.predict(frame)).all()
+    if features == 4:
+        assert estimator.score(frame, y) == 1
+
+
 def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
-    for values in (pa.array([0, 1, 2], pa.timestamp("us")), pa.array([[1], [2], []]), pa.array([b"a", b"b", b"c"])):
+    for values in (pa.array([0, 1, 2], pa.time64("us")), pa.array([[1], [2], []]), pa.array([b"a", b"b", b"c"])):
         table = pa.table({"colour": ["red", "blue", "red"], "when": values})
-        with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers nor texts: leave it out$"):
+        with pytest.raises(
+            ValueError, match=r"X, column when: holds .*, neither numbers, texts nor dates: leave it out$"
+        ):
             GLMRegressor().fit(table, [1.0, 2.0, 3.0])
     many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
     with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out$"):

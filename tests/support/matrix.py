@@ -7,6 +7,7 @@ runs on the emulator, `WAYS` other ways (devices, workers, storage, folders, ran
 
 import bz2
 import contextlib
+import datetime
 import functools
 import gzip
 import io
@@ -61,6 +62,9 @@ PROBLEMS = {
     "digits": "digits:3 --batch 64",
     "titanic": "titanic.csv --missing indicator",
     "titanic by means": "titanic.csv --missing mean --precision 4 --ignore-column deck",
+    "dates and codes": "visits.csv --dates parts --categorical ward --label-column ill",
+    "days": "visits.csv --dates days --label-column ill --ignore-column ward",
+    "other spelling": "spelt.csv --decimal , --thousands . --missing-values none. --missing mean --encoding cp1252",
     "words": "words.vw --hash-bits 10",
     "hashed numbers": "rcv1.libsvm --hash-bits 8",
     # weights of samples and classes
@@ -167,6 +171,9 @@ MATRIX = {
     "2 ranks",
     "class weights": "file parquet, file npy, folder, resumed",
     "titanic": "3 workers, folder, resumed, 2 ranks",
+    "dates and codes": "2 workers, file parquet, folder, resumed, 2 ranks",
+    "days": "file parquet, folder",
+    "other spelling": "folder, resumed, 2 ranks",
     "words": "3 workers, folder, directories, 2 ranks of samples",
     "importances": "folder, 2 ranks",
     "sample weights": "2 workers, folder, resumed, 2 ranks, Verilog",
@@ -243,6 +250,16 @@ def make_data() -> None:
     targets = {"first": small[:, :6] @ [1, 2, -1, 0, 3, 1], "second": small[:, 4:8] @ [-1, 1, 1, 2]}
     kinds = {"warm": small[:, 3] % 2, "big": (targets["second"] > 9).astype(int)}
     Path("targets.csv").write_text(table(amounts | targets | kinds | {"colour": colours, "size": sizes}))
+    days = [datetime.date(2023, 1, 1) + datetime.timedelta(int(day)) for day in random.randint(0, 400, 300)]
+    wards = random.randint(1, 6, 300)
+    ill = [int(day.month in (12, 1, 2)) ^ int(ward == 3) for day, ward in zip(days, wards, strict=True)]
+    visits = {"day": days, "ward": wards, "size": small[:, 0], "ill": ill}
+    Path("visits.csv").write_text(table(visits))
+    pq.write_table(pa.table({name: pa.array(list(column)) for name, column in visits.items()}), "visits.parquet")
+    sums = [f"{value:,.2f}".translate(str.maketrans(",.", ".,")) for value in small[:, 1] * 777.77]
+    gaps = ["none." if each % 5 == 0 else each for each in small[:, 2]]
+    spelt = {"sum": sums, "stück": gaps, "ort": np.array(["Köln", "Bonn"])[small[:, 3] % 2], "label": kinds["warm"]}
+    Path("spelt.csv").write_text(table(spelt, ";"), encoding="cp1252")
     words = []
     for _ in range(250):
         chosen = sorted(set(random.randint(0, 400, 9)))

@@ -1,7 +1,7 @@
 """Parquet files: one sample per row, one feature per column.
 
-Columns in which pandas stores an index are left out. Columns hold numbers, booleans or texts, which may be encoded as
-dictionaries.
+Columns in which pandas stores an index are left out. Columns hold numbers, booleans, texts, dates, or as dictionaries
+categories.
 """
 
 import re
@@ -42,7 +42,7 @@ class ParquetSource(TableSource):
         columns = choose_columns(len(self._kinds), [name for _, name, _ in self._kinds], self.options, self.name)
         for place in (*columns.features, columns.label, columns.weight):
             if place is not None and not suits(kind := self._kinds[place][2]):
-                raise columns.refusal(place, f"holds {kind}, neither numbers nor texts: use --ignore-column")
+                raise columns.refusal(place, f"holds {kind}, neither numbers, texts nor dates: use --ignore-column")
         return columns
 
     @contextmanager

@@ -50,10 +50,17 @@ def test_a_file_of_that_name_needs_a_path(tmp_path, monkeypatch):
 
 
 FORMATS = {  # name and first line of a file
-    "libsvm": ["a.binary: -1 3:0.5 7:1", "a: # x\n1 1:2", "a: 1\n1 1:2", "a: 1 qid:1 2:5", "a.SVM: 1,2,3", "a: 1|2|0"],
-    "csv": ["table: 1,2,3", "table.txt: 1;2;3", "data.TSV.gz: 1 1:2", "data: a,b | c,label"],
+    "libsvm": ["a.binary: -1 3:0.5 7:1", "a: # x\n1 1:2", "a: 1\n1 1:2", "a: 1 qid:1 2:5", "a.SVM: 1,2,3"],
+    "csv": [
+        "table: 1,2,3",
+        "table.txt: 1;2;3",
+        "data.TSV.gz: 1 1:2",
+        "data: a,b | c,label",
+        "a: 1|2|0",
+        "data.txt: a b|c|label",
+    ],
     "vw": ["data: 1 | 5:2 7:1", "data: 1 1.0 'tag |n:2 a b:3", "data: |n a b", "data: 1|n a b"],
-    None: ["data: name|age group|label"],
+    None: ["data: name age group label"],
 }
 
 
