@@ -400,6 +400,8 @@ def finish(
         raise click.exceptions.Exit(INTERRUPTED)
     if not output.quiet:
         output.say(describe_scaling(document["scaling"], document["scaling_reason"], chosen.precondition))
+        if chosen.penalties[0] is None:
+            output.say(f"L2 penalty {last.summary['l2']:.3g}, as weak as C=1 of scikit-learn: --l2 0 is none")
         if document["whitening_times"]:
             from p4sgd.host.precondition.stage import StageTimes
 

@@ -159,6 +159,8 @@ class GLM(BaseEstimator):
         start = self._start(partial=True) or Start(coding=coding)
         # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
         others: dict[str, Any] = {"epochs": start.epochs + 1, "validation_fraction": 0.0, "patience": None}
+        if self.l2 is None and self.alpha is None:  # the default depends on all samples
+            others["l2"] = 0.0
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
         self._train(data, self._options(**others), dataclasses.replace(start, refit=False))

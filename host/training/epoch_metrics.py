@@ -172,8 +172,7 @@ class EpochMetrics:
             test, _ = held_out["test"]
             self.weights["test"] = relative(test.sample_weights, test.name)
         self._penalties = prepared.penalties(options)
-        self._penalised = any(options.penalties)
-        self.monitored = "objective" if self._penalised else "train_loss"
+        self.monitored = "objective" if any(self._penalties) else "train_loss"
         if prepared.validation is not None:
             self.monitored = "validation_loss"
         self._offsets = {"train": targets.offsets, **{name: data.offsets for name, (data, _) in held_out.items()}}
@@ -255,7 +254,7 @@ class EpochMetrics:
         for name, (values, labels) in activations.items():
             how = self.weights[name], self._offsets[name]
             metrics |= named(name, measure(self._loss, self._coding, values, labels, *how))
-        if self._penalised:
+        if any(self._penalties):
             metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
         return metrics
 

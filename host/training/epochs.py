@@ -267,7 +267,8 @@ class RowTraining:
         if more_epochs is None:
             return None, None
         remark = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
-        if self._loss.task is Task.CLASSIFICATION and not any(options.penalties) and self._convergence.separates:
+        unlimited = self._loss.task is Task.CLASSIFICATION and not any(self._prepared.strengths(options))
+        if unlimited and self._convergence.separates:
             return f"{remark}if the classes are separable, it falls for ever where no {option('l2')} limits it", None
         return remark + f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it", more_epochs
 
@@ -288,6 +289,7 @@ class RowTraining:
             "scaling_reason": prepared.scaling.reason,
             "whitening_times": prepared.whitening_times and vars(prepared.whitening_times),
             "signed": prepared.features.signed,
+            "l2": prepared.strengths(self._options)[0],
             "labels": self._coding.to_json(),
             "options": self._options.to_json(),
         }
@@ -298,7 +300,7 @@ def _settings_remarks(options: TrainingOptions, prepared: Prepared, sample_ranks
     form, batch, samples = prepared.features, options.batch, prepared.samples
     if sample_ranks > batch // BANKS:
         yield f"a mini-batch of {batch} is enough for {batch // BANKS} of {sample_ranks} ranks: use a larger one"
-    if options.precondition != "none" and options.penalties[0] > 0:
+    if options.precondition != "none" and options.penalties[0]:
         yield "l2 acts on the weights of whitened features, which are not those of the data"
     centred = prepared.scaling.kind in CENTRED
     apart = 2 * REACH[form.stored] / 2**form.precision

@@ -160,10 +160,11 @@ class TrainingOptions:
         choices=("constant", "invscaling", "adaptive"),
     )
     power: float = _declared(0.5, "Exponent of the schedule invscaling.", least=0)
-    l2: float = _declared(
-        0.0,
+    l2: float | None = _declared(
+        None,
         "Strength of the L2 penalty, l2/2 * |w|^2. It acts on coefficients of features with a deviation of 1 (scalings "
-        "standard and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept.",
+        "standard and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept. By "
+        "default, of classes without {l1}, it is 1 / samples, as weak as C=1 of scikit-learn; 0 is none.",
         least=0,
         facts=Fact.NOT_TUNED,
     )
@@ -406,12 +407,15 @@ class TrainingOptions:
         yield whitened and self.penalties[1] > 0, "l1", problem
 
     @property
-    def penalties(self) -> tuple[float, float]:
-        """Strengths of the L2 and the L1 penalty, whichever way they were chosen."""
-        if self.alpha is None:
-            return self.l2, self.l1
-        ratio = self.l1_ratio or 0.0
-        return self.alpha * (1 - ratio), self.alpha * ratio
+    def penalties(self) -> tuple[float | None, float]:
+        """Strengths of the L2 and the L1 penalty, whichever way they were chosen; ``None`` if the data decide."""
+        from p4sgd.host.losses import LOSSES, Task
+
+        if self.alpha is not None:
+            ratio = self.l1_ratio or 0.0
+            return self.alpha * (1 - ratio), self.alpha * ratio
+        decided = self.l2 is not None or self.l1 or LOSSES[self.loss].task is not Task.CLASSIFICATION
+        return (self.l2 or 0.0 if decided else None), self.l1
 
     def loss_for(self, scale: float, name: str) -> "Loss":
         """The loss with its parameters, for targets that are divided by a ``scale``.

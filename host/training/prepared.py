@@ -1,5 +1,6 @@
 """A training set that is ready for the workers, prepared in memory or in a folder."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import IMPORTANCE, LABEL, WEIGHT, EngineWeights, IntArray, WeightArray
+from p4sgd.hw.spec.fixed import IMPORTANCE, LABEL, SHRINK, WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -192,9 +193,27 @@ class Prepared:
         one = full_value(form.stored, form.signed)
         return one * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else one
 
-    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
-        unit = self.penalty_unit  # its square may be infinite
+    def strengths(self, options: TrainingOptions) -> tuple[float, float]:
+        """Strengths of the L2 and the L1 penalty in the user's terms.
+
+        If the data decide, that of L2 is 1 / samples, like C = 1 of scikit-learn after its StandardScaler, or on raw
+        features (scaling ``none``). Columns that are scaled by extremes, which a single value may stretch, count as if
+        their values had a mean square of 1, and raw ones below 1/16 as if the largest were about that.
+        """
         l2, l1 = options.penalties
+        if l2 is not None:
+            return l2, l1
+        weights, kind, size = self.targets.weights, self.scaling.kind, 1.0
+        if kind == "none":
+            size = min(1.0, 16 / self.penalty_unit)
+        elif kind not in CENTRED:
+            size = math.sqrt(max(0.0, self.mean_square - options.bias) / self.width)
+        return size * size / max(1, self.samples if weights is None else int(np.count_nonzero(weights))), l1
+
+    def penalties(self, options: TrainingOptions) -> tuple[float, float]:
+        """`strengths` for the weights of the hardware."""
+        unit = self.penalty_unit  # its square may be infinite
+        l2, l1 = self.strengths(options)
         return l2 * unit * unit if l2 else 0.0, l1 * unit if l1 else 0.0
 
     def settings(
@@ -210,7 +229,10 @@ class Prepared:
         """Settings of a run, its actual rate, and remarks on penalties; ``alone`` as for a single worker with all
         columns. Raises `UserError` as `choose_rate` and `choose_penalties`."""
         rate = choose_rate(learning_rate, batch * self.mean_weight, self.features)
-        penalties = choose_penalties(rate.actual, *self.penalties(options))
+        (l2, l1), chosen = self.penalties(options), options.penalties[0] is not None
+        if not chosen:  # nothing that nobody has chosen is too large
+            l2 = min(l2, SHRINK.to_real(SHRINK.maximum) / rate.actual)
+        penalties = choose_penalties(rate.actual, l2, l1)
         settings = RunSettings(
             features=self.features,
             chunks=1 if alone else max(image.layout.chunks for image in self.images),
@@ -226,7 +248,7 @@ class Prepared:
             stale=bool(options.staleness),
             weighted=self.weighted,
         )
-        return settings, rate.actual, penalties.remarks
+        return settings, rate.actual, penalties.remarks if chosen else ()
 
     def penalised(self, weights: Sequence[EngineWeights]) -> Iterator[WeightArray]:
         """All weights of the workers but that of the bias, in parts; those of padding are 0."""

@@ -250,11 +250,11 @@ class _Trials:
             z, (y, weights, _) = self._terms.z(z), self._terms
             z = z + fit_intercept(self._loss, z, y, weights) if self._options.bias else z
             scores[trial] = average(self._loss.value(z, y), weights)
-            if any(self._options.penalties):
+            penalties = self._prepared.penalties(self._options)
+            if any(penalties):
                 values: dict[int, EngineWeights] = {}
                 for (indices, _), model in zip(self._groups, trials[trial], strict=True):
                     values |= zip(indices, model.values(), strict=True)
                 whole = of_job([values[index] for index in sorted(values)], self._ranks)
-                penalties = self._prepared.penalties(self._options)
                 scores[trial] += penalty(self._prepared.penalised(whole), *penalties)
         return scores

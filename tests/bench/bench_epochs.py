@@ -142,7 +142,7 @@ def prepare_run(problem: Problem, **options: object) -> tuple[Dataset, TrainingO
 
 def before(problem: Problem, planes: int) -> dict[str, object]:
     """Options that train as before the scaling ``standard``, the search for a rate and the schedule ``adaptive``."""
-    options: dict[str, object] = {"precision": planes, "scaling": "minmax", "schedule": "constant"}
+    options: dict[str, object] = {"l2": 0.0, "precision": planes, "scaling": "minmax", "schedule": "constant"}
     _, chosen, prepared = prepare_run(problem, **options)
     rate = automatic_rate(get_loss(chosen.loss), prepared.mean_square)
     return options | {"learning_rate": min(rate, largest_rate(BATCH, prepared.features))}
@@ -274,7 +274,7 @@ def options_of(run: str, problem: Problem, planes: int) -> dict[str, object]:
     """Options of one of `RUNS`."""
     if run == "before":
         return before(problem, planes)
-    return {"precision": planes} | ({"precondition": "block"} if run == "block" else {})
+    return {"precision": planes, "l2": 0.0} | ({"precondition": "block"} if run == "block" else {})
 
 
 def main() -> None:

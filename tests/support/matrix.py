@@ -80,6 +80,7 @@ PROBLEMS = {
     "sparse squared": "criteo.npz --loss squared --batch 128 --l1 0.0001 --l2 0.001",
     # penalties
     "l2": "breast_cancer --l2 0.01",
+    "no penalty": "breast_cancer --l2 0",
     "l1": "breast_cancer --l1 0.01",
     "both penalties": "diabetes --loss squared --alpha 0.02 --l1-ratio 0.3",
     # rates, schedules, stopping

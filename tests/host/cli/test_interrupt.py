@@ -65,7 +65,7 @@ def test_the_best_model_is_kept_or_described(tmp_path, by, words):
     assert "Traceback" not in terminal
     (said,) = re.findall(r"p4sgd train: (interrupted.*)\r\n", terminal)
     kept = r"kept in model" if "--out" in words else "not kept: --out MODEL keeps it"
-    match = re.fullmatch(rf"interrupted after epoch (\d+); best so far: epoch (\d+), train loss \S+; {kept}", said)
+    match = re.fullmatch(rf"interrupted after epoch (\d+); best so far: epoch (\d+), objective \S+; {kept}", said)
     assert match, said
     assert sorted(os.listdir(tmp_path)) == ["data.npz", *(["model"] if "--out" in words else [])]
     if "--out" in words:

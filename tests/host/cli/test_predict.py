@@ -257,7 +257,7 @@ def test_hashed_features():
     trained = load_model(Path("model"))
     assert (trained.coefficients.size, trained.space.hash_bits) == (1024, 10)
     correct = np.mean(np.array(predicted("y.vw.gz").split(), int) == labels[60:])
-    assert evaluated("y.vw.gz")["accuracy"] == correct > 0.8
+    assert evaluated("y.vw.gz")["accuracy"] == correct > 0.75
     Path("z.libsvm").write_text("1 3:1\n-1 4:1\n")
     for command in ("predict", "evaluate"):
         told = [" ".join(run(command, "model", *words).stderr.split()) for words in (["z.libsvm"], ["x.vw"])]
@@ -276,7 +276,7 @@ def test_several_classes():
     write_table("iris.csv", ["a", "b", "c", "d", "label"], rows)
     shown = run("train", "iris.csv", "--epochs", 6, "--out", "model").stdout
     assert re.search(r"class +epochs +best epoch +train loss +train accuracy +first rate *\n", shown)
-    assert "best model: the epoch of each class with the lowest train loss; kept in" in shown
+    assert "best model: the epoch of each class with the lowest objective; kept in" in shown
     done = run("predict", "model", "iris.csv", "--probabilities")
     assert "probabilities are those of setosa, versicolor, virginica\n" in done.stderr
     lines = [line.split(",") for line in done.stdout.splitlines()]

@@ -224,7 +224,7 @@ def test_data_that_are_others_or_read_in_another_way():
         ("c --hash-bits 12", hashed),
         ("c data.libsvm --hash-bits 12", hashed),
         ("c other.libsvm --hash-bits 12", "other.libsvm .*: name the same"),
-        ("kept --options more.toml", "began with --l2 0.0, not with --l2 0.5"),
+        ("kept --options more.toml", "began without --l2, not with --l2 0.5"),
         ("kept changed.npz", "changed.npz .*values or labels .*breast_cancer.*: name the same"),
         ("kept --test changed.npz", "test data .* changed.npz .*values or labels .*breast_cancer"),
     ):

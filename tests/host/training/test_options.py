@@ -97,7 +97,10 @@ def test_ranges_are_those_of_the_hardware():
 
 def test_penalties():
     for options, penalties in (
-        ({}, (0.0, 0.0)),
+        ({}, (None, 0.0)),  # the data decide
+        *(({each: 0.0}, (0.0, 0.0)) for each in ("l2", "alpha")),
+        ({"l1": 0.25}, (0.0, 0.25)),
+        ({"loss": "squared"}, (0.0, 0.0)),
         ({"l2": 0.5, "l1": 0.25}, (0.5, 0.25)),
         ({"alpha": 0.5}, (0.5, 0.0)),
         ({"alpha": 0.5, "l1_ratio": 0.25}, (0.375, 0.125)),

@@ -126,7 +126,7 @@ def test_rates_suit_data_and_mini_batch():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(600, 20))
     z = x @ rng.normal(size=20)
-    apart, formula = found_and_formula(Dataset(x, (z > 0) * 1.0, "apart"), scaling="maxabs")
+    apart, formula = found_and_formula(Dataset(x, (z > 0) * 1.0, "apart"), scaling="maxabs", l2=0.0)
     assert apart > 2 * formula
     noise = rng.random(600) < 1 / (1 + np.exp(-0.1 * z))
     overlapping, formula = found_and_formula(Dataset(x, noise * 1.0, "overlapping"), scaling="maxabs")
