@@ -11,7 +11,7 @@ import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.app import INTERRUPTED
-from p4sgd.host.cli.output import COLUMNS, Output, cell
+from p4sgd.host.cli.output import Output, cell
 from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,12 +44,26 @@ def _grid_option(name: str, kind: type[int] | type[float], default: str, help: s
 @options.data
 @_grid_option("precision", int, "1,2,4,8", "Bits of a feature to try, 1 to 8; as many are stored.")
 @_grid_option("batch", int, "16,64,256", "Sizes of a mini-batch to try, multiples of 8.")
-@_grid_option("l2", float, "0,1e-4,1e-3", "Strengths of the L2 penalty to try.")
+@_grid_option("l2", float, "0,1e-4,1e-3,1e-2", "Strengths of the L2 penalty to try.")
 @click.option(
     "--validation-fraction",
-    type=float,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.2,
-    help="Fraction of the samples held out to choose the best epoch and to compare the models.",
+    help="Fraction of the samples held out to compare the models.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="What models are compared by, one of those that p4sgd evaluate prints: of classes by default log_loss if the "
+    "loss gives probabilities, else accuracy, or auc, average_precision, balanced_accuracy, f1 or loss; of numbers "
+    "deviance if predictions are e^z, else r2 (loss for quantile), or d2, mse, rmse or mae.",
+)
+@options.count(
+    "--splits",
+    1,
+    "How many times the samples are divided at random into those that are trained on and those that are held out, to "
+    "tell differences from noise; after each only the better half of the combinations goes on, at least 8.",
+    default=5,
 )
 @options.path("--out", "MODEL", "Model file to write: the model of the command that is recommended.")
 @options.overwrite
@@ -57,15 +71,22 @@ def _grid_option(name: str, kind: type[int] | type[float], default: str, help: s
 @options.reading
 @options.common
 def tune(
-    data: str, validation_fraction: float, out: Path | None, overwrite: bool, output: Output, **choices: Any
+    data: str,
+    validation_fraction: float,
+    metric: str | None,
+    splits: int,
+    out: Path | None,
+    overwrite: bool,
+    output: Output,
+    **choices: Any,
 ) -> None:
     """Find precision, mini-batch and L2 penalty.
 
-    Trains a model with every combination on the emulator, with the learning rate that suits it, and measures it on
-    held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the epochs to the best
-    one. * has the highest accuracy (of a regression R², or D² for poisson, gamma and tweedie); ± is the standard error.
-    → is the fastest whose accuracy is less than a standard error below that, or a better one that takes up to 5 %
-    longer; the command at the end trains it.
+    Trains models with every combination on the emulator, first the defaults, each with the learning rate that suits it,
+    and measures them on held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the
+    epochs to the best one. * has the best mean of --metric; ± is the standard error of the difference from it.
+    → is the fastest that is less than that worse, and not worse than the defaults, or a better one that takes up to 5 %
+    longer; the command at the end trains it, on all samples.
     """
     grid = {name: choices.pop(name) for name in _GRID}
     reading = options.take_reading(choices)
@@ -76,33 +97,33 @@ def tune(
         from p4sgd.host.run.training_run import TrainingRun
         from p4sgd.host.training import StopReason, TrainingOptions
 
-        fixed = options.given(choices) | {"validation_fraction": validation_fraction}
+        fixed = options.given(choices)
         tuning.check_data(data)
-        chosen = tuning.choices(TrainingOptions(**fixed), grid)
+        started = TrainingOptions(**fixed)
+        metric, chosen = tuning.check_metric(started, metric), tuning.choices(started, grid)
         request = TrainingRequest(
             data=data, reading=reading, options=fixed, out=out, overwrite=overwrite, options_file=options.options_file()
         )
         run = TrainingRun(request)
     assert isinstance(run.data, Dataset), "others are refused"
-    metric = tuning.metric_of(run.options)
     trials: list[Trial] = []
-    stopped = None
+    done, total, stopped = 0, tuning.runs_of(len(chosen), splits), None
     try:
         with output.progress() as show:
-            show("run", 0, len(chosen), "")
-            for trial in tuning.tune(run, chosen):
-                trials.append(trial)
-                show("run", len(trials), len(chosen), "")
-        best, preferred = tuning.choose(trials)
-        picked = {name: getattr(trials[preferred].options, name) for name in (*_GRID, "epochs")}
+            show("run", 0, total, "")
+            for now in tuning.tune(run, chosen, metric, validation_fraction, splits):
+                trials, done = now, done + 1
+                show("run", done, total, "")
+        best, preferred = tuning.choose(trials, validation_fraction)
+        picked = trials[preferred].picked
         if out is not None:
             with output.working("training the chosen model"):
-                final = dataclasses.replace(request, data=run.data, reading={}, options=fixed | picked)
+                final = dataclasses.replace(request, data=run.rows, reading={}, options=fixed | picked)
                 stopped = TrainingRun(final).execute().stopped
     except KeyboardInterrupt as error:
         with contextlib.suppress(UserError):  # none can be chosen
-            _show(output, trials, metric, *tuning.choose(trials))
-        error.add_note(f"{len(trials)} of {len(chosen)} runs are finished; no model is kept")
+            _show(output, trials, validation_fraction, *tuning.choose(trials, validation_fraction))
+        error.add_note(f"{done} of {total} runs are finished; no model is kept")
         raise
     words = ["p4sgd", "train", data, *_words(picked, picked), *_given_words()]
     space = run.data.space
@@ -113,6 +134,7 @@ def tune(
             "features": space.count,
             "boards": run.options.workers,
             "metric": metric,
+            "splits": splits,
             "trials": [each.to_json() for each in trials],
             "best": best,
             "chosen": preferred,
@@ -120,7 +142,7 @@ def tune(
             "out": None if out is None else str(out),
         }
     )
-    _show(output, trials, metric, best, preferred)
+    _show(output, trials, validation_fraction, best, preferred)
     if any(each.board_ms is None for each in trials):
         boards = f"{run.options.workers} board{'s' * (run.options.workers > 1)}"
         output.remark(f"{boards} cannot hold {space.count:,} columns: times are not predicted")
@@ -133,25 +155,31 @@ def tune(
         output.say(f"its model is kept in {out}")
 
 
-def _show(output: Output, trials: "Sequence[Trial]", metric: str, best: int, chosen: int) -> None:
-    rows = []
+def _show(output: Output, trials: "Sequence[Trial]", held_out: float, best: int, chosen: int) -> None:
+    from p4sgd.host.run.tuning import difference_error
+
+    rows, metric, most = [], trials[best].metric, len(trials[best].scores)
     for place, trial in enumerate(trials):
+        if len(trial.scores) < most:  # their means are those of other samples
+            continue
         marks = "*" * (place == best) + "→" * (place == chosen)
-        choice = (f"{getattr(trial.options, name):g}" for name in _GRID)
-        score, error = cell(metric, trial.score), cell(metric, trial.error)
-        rate, time = cell("rate", trial.learning_rate), cell("board_ms", trial.board_ms, 3)
-        rows.append([marks, *choice, rate, trial.options.epochs, score, error, time])
-    title = COLUMNS[f"validation_{metric}"].removeprefix("validation ")
-    output.table(["", "bits", "batch", "L2", "rate", "epochs", title, "±", "board ms"], rows)
+        choice = (f"{value:g}" for value in trial.picked.values())
+        error = cell(metric, difference_error(trial, trials[best], held_out)) if place != best and most > 1 else ""
+        score, time = cell(metric, trial.score), cell("board_ms", trial.board_ms, 3)
+        rows.append([marks, *choice, f"{sum(trial.epochs) / most:.3g}", score, error, time])
+    title = metric.replace("_", " ")
+    output.table(["", "bits", "batch", "L2", "epochs", title, "±", "board ms"], rows)
+    if len(rows) < len(trials):
+        output.remark(f"{len(trials) - len(rows)} of {len(trials)} combinations fell behind in the first divisions")
     if not output.quiet:
-        output.say(f"* best {title}   → chosen: the fastest less than its ± below that")
+        output.say(f"* best {title}   → chosen: the fastest less than its ± from it, and no worse than the first line")
 
 
 def _given_words() -> list[str]:
     """The options of the running command that are those of `p4sgd train`, too, as the user gave them."""
     values = click.get_current_context().params
-    own = ("data", "out", "overwrite", "as_json", "quiet", *_GRID, "epochs")
-    return _words([n for n in values if n not in own and (options.is_given(n) or n == "validation_fraction")], values)
+    own = ("data", "out", "overwrite", "as_json", "quiet", "metric", "splits", "validation_fraction", *_GRID)
+    return _words([name for name in values if name not in own and options.is_given(name)], values)
 
 
 def _words(names: Container[str | None], values: Mapping[str, Any]) -> list[str]:

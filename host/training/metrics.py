@@ -143,7 +143,19 @@ def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:
             f"{data.name}: sample {overflows[0] + 1} has features so large that its activation is no number: compare "
             f"their units with those of the training data"
         )
-    weights, offsets, coding = relative(data.sample_weights, data.name), data.offsets, model.labels
+    return score_activations(model, z, labels, relative(data.sample_weights, data.name), data.offsets)
+
+
+def score_activations(
+    model: Model | ModelSet,
+    z: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None = None,
+    offsets: FloatArray | None = None,
+) -> dict[str, Any]:
+    """`score` by the activations and labels of a data set, the weights of its samples relative to the largest, and the
+    offsets that the activations include."""
+    coding = model.labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of metrics that are not defined for these samples: their values say it
         together = measure_model(model, z, labels, weights, offsets)

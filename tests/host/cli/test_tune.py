@@ -1,8 +1,10 @@
 """`p4sgd tune`: the trade between precision, accuracy and time on boards, and the command that it recommends."""
 
+import itertools
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,133 +13,146 @@ from hypothesis import strategies as st
 from support.command_line import run
 from support.tensor_file import read
 
+from p4sgd.host.data import read_dataset
 from p4sgd.host.run import tuning
 from p4sgd.host.training import TrainingOptions
+from p4sgd.host.training.metrics import score
+from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import CLOCK_NS
 
-SMALL = ["--precision", "2,8", "--batch", "16,64", "--l2", "0,0.001", "--epochs", 4]
+SMALL = ["--precision", "2,8", "--batch", "16,64", "--l2", "0,0.01", "--epochs", 2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
 def tuned(*words):
     return json.loads(run("tune", *words, "--json").stdout)
 
 
-def facts(document):
-    """What a run has measured, without its times."""
-    return {name: value for name, value in document["metrics"].items() if name.startswith(("train", "validation"))}
-
-
 @pytest.mark.parametrize(
-    "words",
+    ("words", "metric"),
     [
-        ["breast_cancer", "--seed", 3, "--scaling", "minmax", "--no-bias", "--lr", 0.7],
-        ["diabetes", "--loss", "huber", "--epsilon", 40.125, "--validation-fraction", 0.3],
+        (["breast_cancer", "--seed", 3, "--scaling", "minmax", "--no-bias", "--lr", 0.7], "accuracy"),
+        (["diabetes", "--loss", "huber", "--epsilon", 40.125, "--validation-fraction", 0.3], "r2"),
+        (["iris"], "accuracy"),
     ],
 )
-def test_every_run_is_that_of_train(words, tmp_path):
+def test_every_run_is_that_of_train(words, metric, tmp_path):
     """Although data are prepared once for several penalties. The command that is recommended trains its model again."""
-    found = tuned(*words, *SMALL, "--out", tmp_path / "ours")
-    combinations = [(p, b, l2) for p in (2, 8) for b in (16, 64) for l2 in (0.0, 0.001)]
-    assert [(each["precision"], each["batch"], each["l2"]) for each in found["trials"]] == combinations
+    found = tuned(*words, *SMALL, "--metric", metric, "--splits", 1, "--out", tmp_path / "ours")
+    combinations = [(p, b, l2) for p in (2, 8) for b in (16, 64) for l2 in (0.0, 0.01)]
+    assert {(each["precision"], each["batch"], each["l2"]) for each in found["trials"]} == set(combinations)
+    rows = read_dataset(words[0])
+    fraction = 0.3 if "--validation-fraction" in words else 0.2
+    rest, held_out = rows.split(fraction, seed=3 if "--seed" in words else 0, stratified=metric != "r2")
+    for name, data in (("rest.npz", rest), ("held out.npz", held_out)):
+        np.savez(name, X=data.features, y=data.labels)
+    options = [word for word in words[1:] if word not in ("--validation-fraction", fraction)]
     for each in found["trials"]:
-        choice = ["--precision", each["precision"], "--batch", each["batch"], "--l2", each["l2"], "--epochs", 4]
-        more = [] if "--validation-fraction" in words else ["--validation-fraction", 0.2]
-        trained = json.loads(run("train", *words, *choice, *more, "--json").stdout)
-        assert facts(trained) == facts(each)
-        assert (trained["best_epoch"], trained["learning_rate"]) == (each["epoch"], each["learning_rate"])
+        choice = ["--precision", each["precision"], "--batch", each["batch"], "--l2", each["l2"], "--epochs", 2]
+        trained = json.loads(run("train", "rest.npz", *options, *choice, "--test", "held out.npz", "--json").stdout)
+        assert [trained["metrics"][f"test_{metric}"]] == pytest.approx(each["scores"], rel=1e-12)
+        assert each["learning_rates"] == [trained.get("learning_rate")]
     command = found["command"]
     assert command[:2] == ["p4sgd", "train"]
     assert command[-2:] == ["--out", str(tmp_path / "ours")]
-    trained = json.loads(run(*command[1:-1], tmp_path / "theirs", "--json").stdout)
-    chosen = found["trials"][found["chosen"]]
-    assert facts(trained) == facts(chosen)
-    assert trained["best_epoch"] == len(trained["epochs"]) == chosen["epoch"]
+    run(*command[1:-1], tmp_path / "theirs")
     models = []
     for name in ("ours", "theirs"):
         models.append({each: array.tolist() for each, array in read(tmp_path / name)[0].items()})
     assert models[0] == models[1]
 
 
-def test_several_classes(tmp_path):
-    words = ["iris", "--precision", "2,8", "--batch", "16", "--l2", "0,0.01", "--epochs", 4]
-    for each in tuned(*words, "--out", tmp_path / "m")["trials"]:
-        choice = ["--precision", each["precision"], "--l2", each["l2"], "--epochs", 4, "--validation-fraction", 0.2]
-        assert facts(json.loads(run("train", "iris", *choice, "--json").stdout)) == facts(each)
-    np.savez(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(50, 4)), y=np.eye(50, 2))
-    done = run("tune", tmp_path / "t.npz", "--loss", "squared", status=2)
+def test_the_metric_is_that_of_the_samples_held_out():
+    """By default log loss; each division is that of the next seed, and weights count."""
+    rng = np.random.default_rng(1)
+    x, weights = rng.normal(size=(300, 3)).round(3), rng.integers(0, 3, 300)
+    y = (x[:, 0] + rng.normal(size=300) > 0).astype(int)
+    np.savetxt("data.csv", np.column_stack([x, weights, y]), delimiter=",", header="a,b,c,w,y", comments="")
+    data = read_dataset("data.csv", weight_column="w")
+    words = "data.csv", "--weight-column", "w", "--precision", 8, "--batch", 16, "--l2", 0, "--epochs", 3
+    for metric in ("log_loss", "auc", "average_precision"):
+        (found,) = tuned(*words, "--splits", 2, "--metric", metric)["trials"]
+        scores = []
+        for seed in (0, 1):
+            rest, held_out = data.split(0.2, seed=seed, stratified=True)
+            np.savez("rest.npz", X=rest.features, y=rest.labels, weights=rest.sample_weights)
+            options = "--epochs", 3, "--seed", seed, "--out", "m", "--overwrite"
+            run("train", "rest.npz", *options)
+            scores.append(score(load_model(Path("m")), held_out)[metric])
+        assert found["scores"] == pytest.approx(scores)
+        assert found["score"] == pytest.approx(np.mean(scores))
+        assert found["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert tuned(*words)["metric"] == "log_loss"
+    assert tuned("diabetes", "--loss", "squared", *SMALL, "--splits", 1)["metric"] == "r2"
+
+
+def test_several_targets_cannot_be_compared():
+    np.savez("t.npz", X=np.random.default_rng(0).normal(size=(50, 4)), y=np.eye(50, 2))
+    done = run("tune", "t.npz", "--loss", "squared", status=2)
     assert "has several targets, of which models do not compare" in done.stderr
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
-def test_samples_count_by_their_weights(loss, tmp_path):
-    """A sample of weight 2 is two samples, in the score and roughly in its standard error; one of weight 0 is none."""
-    rng = np.random.default_rng(1)
-    x, weights = rng.normal(size=(400, 3)), rng.integers(0, 3, 400)
-    y = x[:, 0] + rng.normal(size=400)
-    y = {"logistic": (y > 0).astype(float), "squared": y, "poisson": rng.poisson(np.exp(y / 2)).astype(float)}[loss]
-    np.savetxt(tmp_path / "data.csv", np.column_stack([x, weights, y]), delimiter=",")
-    words = [tmp_path / "data.csv", "--weight-column", 4, "--loss", loss]
-    (found,) = tuned(*words, "--precision", 4, "--batch", 16, "--l2", 0, "--epochs", 3)["trials"]
-    score = found["metrics"][f"validation_{ {'logistic': 'accuracy', 'squared': 'r2', 'poisson': 'd2'}[loss] }"]
-    assert found["score"] == score
-    assert 0.02 < found["error"] < 0.2
-    if loss == "logistic":
-        counted = (weights > 0).sum() / 5
-        assert found["error"] == pytest.approx(math.sqrt(score * (1 - score) / counted), rel=0.25)
-
-
-def test_time_is_that_of_boards(tmp_path):
+def test_time_is_that_of_boards():
     """Eight samples take a plane of a chunk a cycle, and a mini-batch waits for its sums, at most some µs."""
-    one, two = (tuned("digits:3", *SMALL, "--workers", workers) for workers in (1, 2))
+    one, two = (tuned("breast_cancer", *SMALL, "--splits", 1, "--workers", workers) for workers in (1, 2))
     assert (one["boards"], two["boards"]) == (1, 2)
     for each, other in zip(one["trials"], two["trials"], strict=True):
-        assert facts(each) == facts(other)
-        mini_batches = math.ceil(1437 / each["batch"]) * each["epoch"]
+        assert each["scores"] == other["scores"]
+        mini_batches = math.ceil(455 / each["batch"]) * each["epochs"][0]
         busy_ms = mini_batches * each["batch"] // 8 * each["precision"] * CLOCK_NS / 1e6
         assert busy_ms + mini_batches * 0.5e-3 < each["board_ms"] < busy_ms + mini_batches * 3e-3
-    path = tmp_path / "wide.libsvm"
-    path.write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
-    done = run("tune", path, "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
+    Path("wide.libsvm").write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
+    done = run("tune", "wide.libsvm", "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
     assert "1 board cannot hold 400,000 columns: times are not predicted" in done.stderr
     assert " *→ " in done.stdout
 
 
-def trial(score, error, ms):
-    return tuning.Trial(TrainingOptions(), 1.0, {}, score, error, ms)
+def trial(scores, ms, metric="r2"):
+    return tuning.Trial(TrainingOptions(), metric, tuple(scores), board_ms=ms)
 
 
-@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 0.1), st.floats(1e-3, 1e3)), min_size=1, max_size=8))
-def test_the_choice_is_the_fastest_that_is_as_good(drawn):
-    trials = [trial(*each) for each in drawn]
-    best, chosen = tuning.choose(trials)
-    assert trials[best].score == max(each.score for each in trials)
-    enough = trials[best].score - trials[best].error
-    assert trials[chosen].score >= enough
-    good = [each for each in trials if each.score >= enough]
-    assert all(1.05 * each.board_ms >= trials[chosen].board_ms for each in good)
-    assert all(each.board_ms > trials[chosen].board_ms for each in good if each.score > trials[chosen].score)
+SCORES = st.lists(st.floats(0, 1), min_size=3, max_size=3)
 
 
-def test_choices_without_a_time_or_a_score():
-    assert tuning.choose([trial(0.5, 0.4, None), trial(0.6, 0.4, None)]) == (1, 1)
-    assert tuning.choose([trial(math.nan, 0.0, 1.0), trial(0.6, math.nan, 2.0)])[0] == 1
+@given(st.lists(st.tuples(SCORES, st.floats(1e-3, 1e3)), min_size=1, max_size=8), st.sampled_from(["r2", "log_loss"]))
+def test_the_choice_is_the_fastest_that_is_as_good(drawn, metric):
+    """Less of a loss is better. Nothing that scores less than the first trial is chosen."""
+    trials = [trial(scores, ms, metric) for scores, ms in drawn]
+    best, chosen = tuning.choose(trials, 0.2)
+    sign = -1 if metric == "log_loss" else 1
+    means = [sign * each.score for each in trials]
+    assert means[best] == max(means)
+    enough = [max(means[0], means[best] - tuning.difference_error(trials[best], each, 0.2)) for each in trials]
+    good = [place for place in range(len(trials)) if means[place] >= enough[place]]
+    assert chosen in good
+    assert all(1.05 * trials[place].board_ms >= trials[chosen].board_ms for place in good)
+    assert all(trials[place].board_ms > trials[chosen].board_ms for place in good if means[place] > means[chosen])
+
+
+def test_trials_that_have_fallen_behind_or_have_no_score():
+    assert tuning.choose([trial([0.5] * 2, None), trial([0.6] * 2, None), trial([0.9], None)], 0.2) == (1, 1)
+    assert tuning.choose([trial([math.nan], 1.0), trial([0.6], 2.0)], 0.2) == (1, 1)
     with pytest.raises(tuning.UserError, match="hold out more"):
-        tuning.choose([trial(math.nan, 0.0, 1.0)])
+        tuning.choose([trial([math.nan], 1.0)], 0.2)
+    assert list(itertools.islice(tuning._survivors(36), 5)) == [36, 18, 9, 6, 6]
 
 
 def test_the_table():
-    words = ["digits:3", "--loss", "squared", *SMALL]
+    words = ["diabetes", "--loss", "squared", *SMALL, "--splits", 2]
     lines = [line for line in run("tune", *words).stdout.splitlines() if line.strip()]
-    assert re.split(r"\s{2,}", lines[0].strip()) == ["bits", "batch", "L2", "rate", "epochs", "R²", "±", "board ms"]
-    assert len(lines) == 2 + 8 + 2
+    assert re.split(r"\s{2,}", lines[0].strip()) == ["bits", "batch", "L2", "epochs", "r2", "±", "board ms"]
+    assert len(lines) == 2 + 6 + 2
     marks = [line.split()[0] for line in lines[2:-2] if not line.split()[0].isdigit()]
     assert sorted("".join(marks)) == ["*", "→"]
-    assert re.match(r"recommended: p4sgd train digits:3 --precision .* --out MODEL$", lines[-1])
+    assert re.match(r"recommended: p4sgd train diabetes --precision .* --out MODEL$", lines[-1])
     assert lines[-2] not in run("tune", *words, "--quiet").stdout
 
 
-def test_options_from_a_file_and_names_with_blanks(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_options_from_a_file_and_names_with_blanks():
     rng = np.random.default_rng(0)
     np.savetxt("some data.csv", np.column_stack([rng.random((60, 3)), np.arange(60) % 2]), delimiter=",")
     with open("run.toml", "w") as file:
