@@ -125,7 +125,8 @@ def tune(
             _show(output, trials, validation_fraction, *tuning.choose(trials, validation_fraction))
         error.add_note(f"{done} of {total} runs are finished; no model is kept")
         raise
-    words = ["p4sgd", "train", data, *_words(picked, picked), *_given_words()]
+    words = ["p4sgd", "train", data, *_words([name for name in picked if picked[name] is not None], picked)]
+    words += _given_words()
     space = run.data.space
     output.document(
         {
@@ -163,7 +164,7 @@ def _show(output: Output, trials: "Sequence[Trial]", held_out: float, best: int,
         if len(trial.scores) < most:  # their means are those of other samples
             continue
         marks = "*" * (place == best) + "→" * (place == chosen)
-        choice = (f"{value:g}" for value in trial.picked.values())
+        choice = ("default" if value is None else f"{value:g}" for value in trial.picked.values())
         error = cell(metric, difference_error(trial, trials[best], held_out)) if place != best and most > 1 else ""
         score, time = cell(metric, trial.score), cell("board_ms", trial.board_ms, 3)
         rows.append([marks, *choice, f"{sum(trial.epochs) / most:.3g}", score, error, time])

@@ -122,6 +122,8 @@ def check_data(source: str) -> None:
 
 def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list[TrainingOptions]:
     """The options as they are, and those for all other combinations, the last of the grid's fields changing fastest."""
+    if options.penalties[0] is not None:  # else the default is none of the grid's
+        options = dataclasses.replace(options, l2=options.penalties[0])
     combined = itertools.product(*grid.values())
     found = [dataclasses.replace(options, **dict(zip(grid, each, strict=True))) for each in combined]
     return [options, *(each for each in found if each != options)]

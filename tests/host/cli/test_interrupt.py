@@ -136,7 +136,7 @@ def test_folds_that_are_done_are_shown(interrupted_run):
     assert done.stderr.endswith(": 2 of 4 folds are finished; the next run begins with the first again\n")
 
 
-FEW_TRIALS = ["--precision", "8", "--batch", "16", "--l2", "0,1e-4,0.001", "--splits", "1", "--epochs", "2"]
+FEW_TRIALS = ["--precision", "8", "--batch", "16", "--l2", "1e-4,0.001", "--splits", "1", "--epochs", "2"]
 
 
 @pytest.mark.parametrize(("number", "finished"), [(1, 0), (6, 2), (7, 3)], ids=["first", "third", "the chosen model"])
@@ -145,7 +145,7 @@ def test_runs_of_tune_that_are_done_are_shown(tmp_path, interrupted_run, number,
     words = [*FEW_TRIALS, "--out", str(tmp_path / "model")]
     done = run("tune", "iris:1", *words, status=130)
     shown = [line.split() for line in done.stdout.splitlines() if " 16 " in line]
-    assert [line[-4] for line in shown] == ["0", "0.0001", "0.001"][:finished]
+    assert [line[-4] for line in shown] == ["default", "0.0001", "0.001"][:finished]
     assert not (tmp_path / "model").exists()
     assert done.stderr.splitlines()[-1] == f"p4sgd tune: {finished} of 3 runs are finished; no model is kept"
 
