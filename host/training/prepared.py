@@ -231,7 +231,7 @@ class Prepared:
         rate = choose_rate(learning_rate, batch * self.mean_weight, self.features)
         (l2, l1), chosen = self.penalties(options), options.penalties[0] is not None
         if not chosen:  # nothing that nobody has chosen is too large
-            l2 = min(l2, SHRINK.to_real(SHRINK.maximum) / rate.actual)
+            l2 = min(l2, float(SHRINK.to_real(SHRINK.maximum)) / rate.actual)
         penalties = choose_penalties(rate.actual, l2, l1)
         settings = RunSettings(
             features=self.features,
