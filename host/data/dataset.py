@@ -12,7 +12,7 @@ from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.matrix import Features, checked, stored_values, to_dense
 from p4sgd.host.data.reading import TableReading
-from p4sgd.host.data.sample_weights import check_weights
+from p4sgd.host.data.sample_weights import check_weights, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
@@ -196,6 +196,11 @@ class Dataset:
         """Some of the samples, in the given order, optionally under another name."""
         places = rows if self.row_order is None else self.row_order[rows]
         return self._of_rows(rows, features=self.features[places], name=name or self.name, row_order=None)
+
+    def counted(self) -> Self:
+        """Without the samples of weight 0, which count nowhere in training; `UserError` if there are no others."""
+        places = counting(self.sample_weights, self.samples, self.name)
+        return self if places.size == self.samples else self.take(places)
 
     def reordered(self, rows: npt.NDArray[np.intp]) -> Self:
         """All samples in another order. No copy of the features is made: they are read in that order."""

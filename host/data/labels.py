@@ -77,11 +77,7 @@ class LabelCoding:
         """
         if not data.labelled:
             raise UserError(f"{data.name} has no labels to train on")
-        weights = relative(data.sample_weights, data.name)
-        count = slice(None) if weights is None else weights > 0
         if task is Task.CLASSIFICATION:
-            if np.unique(data.labels).size > 1 and np.unique(data.labels[count]).size == 1:
-                raise UserError(f"{data.name}: all samples but those of one class have the weight 0")
             return cls._fit_classes(data, positive, whole, guess=guess)
         if positive is not None:
             raise UserError("a positive class makes no sense for regression: choose another loss or leave it out")
@@ -89,7 +85,7 @@ class LabelCoding:
             texts = f"the labels are texts ({listed(data.label_names, _SHOWN)})"
             raise UserError(f"{data.name}: {texts}, regression needs numbers: choose {option('loss', 'logistic')}")
         _check_range(task, data.name, data.labels)
-        return cls._fit_numbers(task, data.name, data.labels[count], None if weights is None else weights[count], most)
+        return cls._fit_numbers(task, data.name, data.labels, relative(data.sample_weights, data.name), most)
 
     @classmethod
     def _fit_numbers(cls, task: Task, name: str, labels: FloatArray, weights: FloatArray | None, most: float) -> Self:
@@ -119,7 +115,8 @@ class LabelCoding:
         found = np.unique(labels)
         shown = listed([str(name_of_label(label, names)) for label in found], _SHOWN)
         if found.size == 1:
-            raise UserError(f"{data.name}: all labels are {shown}: a classifier needs samples of two classes")
+            which = "" if data.sample_weights is None else ", but for samples of weight 0"
+            raise UserError(f"{data.name}: all labels are {shown}{which}: a classifier needs samples of two classes")
         if positive is not None:
             chosen = find_label(positive, names)
             if chosen is None or chosen not in found:

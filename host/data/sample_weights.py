@@ -18,6 +18,21 @@ def check_weights(weights: FloatArray, name: str) -> None:
         raise UserError(f"{name}: {problem}: it must be finite and at least 0")
 
 
+def counting(weights: FloatArray | None, samples: int, name: str) -> npt.NDArray[np.intp]:
+    """Indices of the samples whose weight is not 0, of so many samples; `UserError` if there are none."""
+    if weights is None:
+        return np.arange(samples)
+    places = np.flatnonzero(weights)
+    if not places.size:
+        raise none_counts(name)
+    return places
+
+
+def none_counts(name: str) -> UserError:
+    """The error of samples that all have the weight 0."""
+    return UserError(f"{name}: the weights of all samples are 0, so that none counts")
+
+
 def average(values: FloatArray | npt.NDArray[np.bool_], weights: FloatArray | None) -> float:
     """The weighted mean of values, (samples,). One of weight 0 does not count, even if it is NaN or infinite."""
     if weights is None:
@@ -35,7 +50,7 @@ def relative(weights: FloatArray | None, name: str) -> FloatArray | None:
         return None
     largest = float(weights.max())
     if largest == 0:
-        raise UserError(f"{name}: the weights of all samples are 0, so that none counts")
+        raise none_counts(name)
     return None if weights.min() == largest else weights / largest
 
 

@@ -105,7 +105,8 @@ class GLMClassifier(ClassifierMixin, GLM):
             Classes, two or more, as numbers or texts; or a matrix of zeros and ones, whether a sample has each of
             several labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            At least 0. The hardware has steps of 1/65,536 of the largest.
+            At least 0. The hardware has steps of 1/65,536 of the largest. Samples of weight 0 count nowhere: without
+            them the model is the same, to the bit.
         offset : array-like of shape (n_samples,), default=None
             What is known of the activation, of two classes the logarithm of their odds: it is added to X · coef_ +
             intercept_, by `predict`, which then needs it, too.
@@ -114,7 +115,8 @@ class GLMClassifier(ClassifierMixin, GLM):
             warm = self.warm_start and hasattr(self, "model_")
             X, y = self._checked(X, y, reset=not warm)
             if not warm:
-                self.classes_ = _classes(y) if y.ndim == 1 else np.arange(y.shape[1])
+                counted = y[self._counting(X, sample_weight)]
+                self.classes_ = _classes(counted) if y.ndim == 1 else np.arange(y.shape[1])
             if y.ndim == 2:
                 return self._fit(self._data(X, y.astype(np.float64), (), sample_weight, offset))
             return self._fit(self._labelled(X, y, sample_weight, offset))
@@ -122,10 +124,12 @@ class GLMClassifier(ClassifierMixin, GLM):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
 
-        The first call needs all ``classes``. It fixes the scaling of the features, by its samples, and the learning
-        rate, which it searches for if there is none; values beyond the range that these samples have are clamped in
-        training. Let it have some thousand samples. The schedule ``adaptive`` is ``constant`` here, and nothing is held
-        out. The intercept is the bias as it was trained, where `fit` fits it to its samples.
+        The first call needs all ``classes``. Until there are 256 samples they are kept, and whenever they have doubled
+        the model is made anew of all of them, with as many epochs as there were calls: scaling of the features,
+        learning rate and weights. So single samples do, too. Then the scaling stays; values beyond the range that the
+        first samples have are clamped in training, and a `UserWarning` tells if most are. Features that are made of the
+        texts and gaps of a table are those of the first call. The schedule ``adaptive`` is ``constant`` here, and
+        nothing is held out. The intercept is the bias as it was trained, where `fit` fits it to its samples.
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
@@ -154,19 +158,19 @@ class GLMClassifier(ClassifierMixin, GLM):
             y = column_or_1d(y, warn=True)  # raises if there are several columns
         return X, y if isinstance(y, np.ndarray) else y.toarray()
 
-    def _labelled(self, X: Any, y: npt.NDArray[Any], *of_samples: Any) -> Dataset:
+    def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any, *of_samples: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
         if isinstance(self.classes_, list):
             raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
-        unknown = np.setdiff1d(y, self.classes_)
+        unknown = np.setdiff1d(y[self._counting(X, sample_weight)], self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
         # Numbers of which float64 does not tell one from another go as texts.
         count = self.classes_.size
         if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == count:
-            return self._data(X, np.asarray(y, dtype=np.float64), (), *of_samples)
+            return self._data(X, np.asarray(y, dtype=np.float64), (), sample_weight, *of_samples)
         places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
-        return self._data(X, places, names, *of_samples)
+        return self._data(X, places, names, sample_weight, *of_samples)
 
     def decision_function(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
         """Activations, float64 (n_samples,), above 0 for the second class, or (n_samples, n_classes)."""
@@ -187,6 +191,13 @@ class GLMClassifier(ClassifierMixin, GLM):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
         """Accuracy; of several labels the part of the samples of which all are predicted."""
         return float(accuracy_score(y, self.predict(X, offset=offset), sample_weight=sample_weight))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
+        """Logarithms of `predict_proba`, −∞ for 0."""
+        with np.errstate(divide="ignore"):
+            logarithms: npt.NDArray[np.float64] = np.log(self.predict_proba(X, offset=offset))
+        return logarithms
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
@@ -214,7 +225,7 @@ def _values(coding: LabelCoding) -> npt.NDArray[Any]:
 
 
 def _classes(y: Any) -> npt.NDArray[Any]:
-    """The classes of some labels, ascending; at least two."""
+    """The classes of some labels, ascending; at least two, or none."""
     classes = np.unique(y)
     if classes.size == 1:
         raise ValueError(f"y has one class, {classes[0]}: a classifier needs samples of two")

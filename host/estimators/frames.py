@@ -1,7 +1,6 @@
 """DataFrames as tables, whose texts, categories, dates, booleans and gaps become features."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
 from p4sgd.host.errors import UserError
-from p4sgd.host.estimators.parameters import value_errors
+from p4sgd.host.estimators.parameters import value_errors, warn
 
 NAME = "X"
 """Name of the samples, for messages and the model file."""
@@ -85,5 +84,5 @@ def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str) -> R
         except CellError as error:
             raise told(error) from None
     for remark in unknown_remarks([unknown]):
-        warnings.warn(remark, stacklevel=5)
+        warn(remark)
     return Rows(rows, table)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
@@ -20,12 +20,13 @@ from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.offsets import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, is_plain, rows_of
-from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors
+from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors, warn
+from p4sgd.host.estimators.stream import ENOUGH, HANDFUL, Beginning, drift_remark
 from p4sgd.host.losses import ELSEWHERE, LOSSES
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
-from p4sgd.host.training.events import Events
+from p4sgd.host.training.events import ConvergenceRemark, Events, Note
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
@@ -33,26 +34,31 @@ _NO_Y = "no_validation"  # for `validate_data`
 
 
 class _Shown(Events):
-    """Warnings of a run as those of Python; and if ``verbose`` its remarks and its epochs after ``before``, printed."""
+    """Remarks of a run as warnings of Python; and if ``verbose`` they and its epochs after ``before``, printed."""
 
     def __init__(self, before: int, *, verbose: bool) -> None:
         self._before = before
         self._verbose = verbose
 
     def row(self, row: int, names: Sequence[str]) -> None:
-        self.remark(f"{row + 1} of {len(names)}: {names[row]}")
+        self._print(f"{row + 1} of {len(names)}: {names[row]}")
 
     def epoch(self, record: EpochRecord) -> None:
         if record.epoch > self._before:
             metrics = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in record.metrics.items()]
-            self.remark(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]))
+            self._print(", ".join([f"epoch {record.epoch}", *metrics, f"rate {record.learning_rate:.3g}"]))
 
     def remark(self, text: str) -> None:
-        if self._verbose:
-            print(text, flush=True)
+        self._print(text)
+        if not isinstance(text, Note):
+            warn(str(text), ConvergenceWarning if isinstance(text, ConvergenceRemark) else UserWarning)
 
     def warning(self, text: str) -> None:
-        warnings.warn(text, stacklevel=2)
+        warn(text)
+
+    def _print(self, text: str) -> None:
+        if self._verbose:
+            print(text, flush=True)
 
 
 class GLM(BaseEstimator):
@@ -71,6 +77,8 @@ class GLM(BaseEstimator):
     random_state: Any
     verbose: int
     model_: Model | ModelSet
+    _beginning: Beginning | None = None
+    """The samples of `partial_fit` as long as they are few."""
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
 
@@ -106,9 +114,8 @@ class GLM(BaseEstimator):
         with value_errors():
             return TrainingOptions(**chosen | {"seed": int(seed)} | others)
 
-    def _train(self, data: Dataset, options: TrainingOptions, start: Start | None) -> None:
-        """Train, and keep the model and what is known of the run."""
-        before = 0 if start is None else start.epochs
+    def _train(self, data: Dataset, options: TrainingOptions, start: Start, before: int = 0) -> None:
+        """Train, and keep the model and what is known of the run; epochs ``before`` are not shown."""
         chosen = options.to_json()
         if self.device == "cluster" and options.workers == default_of("workers"):
             del chosen["workers"]  # the cluster file says how many there are
@@ -136,7 +143,7 @@ class GLM(BaseEstimator):
             kind, rows = result.model.labels.row_kind, list(zip(result.names, result.rows, strict=True))
             self.n_iter_ = max(len(row.history) for row in result.rows)
             self.history_ = [{kind: name, **record.to_json()} for name, row in rows for record in row.history]
-        self.remarks_ = list(result.remarks)
+        self.remarks_ = list(map(str, result.remarks))
         self._next_start = result.next_start
 
     def _start(self, *, partial: bool) -> Start | None:
@@ -153,18 +160,46 @@ class GLM(BaseEstimator):
     def _fit(self, data: Dataset) -> Self:
         # scikit-learn has checked what y is.
         self._train(data, self._options(), self._start(partial=False) or Start(guess=False))
+        self._beginning = None
         return self
 
     def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
-        start = self._start(partial=True) or Start(coding=coding)
+        start, began, data = self._start(partial=True), self._beginning, data.counted()
+        before, remark = 0 if start is None else start.epochs, None
+        if start is None:
+            began = Beginning(data)
+            if data.samples < HANDFUL:
+                made = f"the scaling of features is made of {data.samples} sample{'s' * (data.samples > 1)}"
+                remark = f"{made}, and anew while fewer than {ENOUGH} have come: give the first call some hundred"
+        elif began is not None:
+            began = began.joined(data)
+        elif start.refit and self.model_.training.get("samples", HANDFUL) < HANDFUL:
+            remark = f"the scaling of features is that of {self.model_.training['samples']} samples: fit more at first"
+        else:
+            remark = drift_remark(start.scaling, data)
+        anew = began is not None and began.due
+        if began is not None and anew:
+            data, start = began.data, Start(coding=coding)
+        assert start is not None
+        if remark is not None:
+            data = dataclasses.replace(data, remarks=(*data.remarks, f"{NAME}: {remark}"))
         # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
-        others: dict[str, Any] = {"epochs": start.epochs + 1, "validation_fraction": 0.0, "patience": None}
+        others: dict[str, Any] = {"epochs": before + 1, "validation_fraction": 0.0, "patience": None}
         if self.l2 is None and self.alpha is None:  # the default depends on all samples
             others["l2"] = 0.0
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
-        self._train(data, self._options(**others), dataclasses.replace(start, refit=False))
+        self._train(data, self._options(**others), dataclasses.replace(start, refit=False), before)
+        if began is not None and anew:
+            began = began.trained(self.model_.space.encoding)
+        self._beginning = None if began is None or began.complete else began
         return self
+
+    def _counting(self, X: Any, sample_weight: Any) -> Any:
+        """Which samples do not have the weight 0: what selects them from an array."""
+        if sample_weight is None:
+            return slice(None)
+        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True) != 0
 
     def _data(
         self,
@@ -249,6 +284,12 @@ class GLM(BaseEstimator):
         y = _check_y(y, estimator=self, **how)
         check_consistent_length(made.rows, y)
         return made, y
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Names of the features that ``coef_`` is of: of a table those of its columns, or ``column=text``."""
+        check_is_fitted(self, "model_")
+        space = self.model_.space
+        return np.array([space.name(column) for column in range(space.count)], dtype=object)
 
     def _samples(self, X: Any, offset: Any = None, exposure: Any = None) -> Dataset:
         check_is_fitted(self, "model_")

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import textwrap
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, TypeVar, get_args
@@ -32,7 +33,8 @@ OTHERS = {
     ),
     "verbose": (
         0,
-        "With 1, `fit` prints a line for every epoch, and remarks. Of lost and late workers it warns in any case.",
+        "With 1, `fit` prints a line for every epoch, and remarks. It warns in any case, with a `UserWarning`, or if "
+        "training has diverged or not converged with scikit-learn's `ConvergenceWarning`.",
     ),
 }
 """Parameters that are not options of training, with their defaults and descriptions."""
@@ -120,6 +122,14 @@ def default_of(name: str) -> Any:
 def classifies(loss: Loss) -> bool:
     """Whether a loss is for classes."""
     return loss.task is Task.CLASSIFICATION
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of something at the line that has called this package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith("p4sgd."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 @contextlib.contextmanager

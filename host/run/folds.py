@@ -107,6 +107,7 @@ def cross_validate(run: TrainingRun, folds: int, events: Events = SILENT) -> Ite
     data = run.rows  # of a table every fold makes features of its own
     if data is None:
         raise UserError(f"{run.data.name}: was prepared as a whole: --folds needs the data themselves")
+    data = data.counted()
     own = _OfFold(events)
     for number, (rest, held_out) in enumerate(split_folds(data, run.options, folds), 1):
         own.fold(number)

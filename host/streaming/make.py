@@ -25,6 +25,7 @@ from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import Features, stored_values
 from p4sgd.host.data.order import Order
+from p4sgd.host.data.sample_weights import counting
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import HeatArray, Statistics, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
@@ -178,7 +179,9 @@ class _Preparation:
             sha256 = hash_files(source.path.parent, [name], self.on_progress, Step.IDENTIFY)[name].sha256
         found = scan(source, lambda: self.on_progress(Step.READ, source.position, source.size))
         facts = SourceFacts(source.path.name, source.size, sha256, found.count)
-        targets, rest, held_out = split_targets(found.samples, options, Start())
+        counted = counting(found.samples.sample_weights, found.count, source.name)
+        targets, rest, held_out = split_targets(LabelledSamples.of(found.samples, counted), options, Start())
+        rest, held_out = counted[rest], counted[held_out]
         if targets.weigh_row is not None:
             raise UserError(
                 f"{source.name}: classes are balanced for each of {len(targets.coding.rows)} by itself, prepared data "
@@ -199,17 +202,16 @@ class _Preparation:
                 raise centring_error(options.scaling, found.stored / (found.count * found.space.count))
         self._check_room(found, most, shards, held_out.size)
         buckets = Buckets(self.work / _ROWS, found.space.count, rows, found.dtype, sparse=found.sparse)
-        extremes = self._sort(found, buckets, rest, held_out)
+        extremes, stored = self._sort(found, buckets, rest, held_out)
         if extremes is None:
-            found, extremes = self._encode(found, buckets, rest.size, held_out.size)
+            found, extremes, stored = self._encode(found, buckets, rest.size, held_out.size)
             config, shards = self._deal(found)
         columns = found.space.count
         train = SortedRows(buckets, source.name, rest.size, columns, on_read=self._shown(Step.SCALE, rest.size))
         scaling, _ = fit_scaling(train, extremes, options)
-        stored = found.stored - extremes.stored
         del extremes  # there may be millions of columns
         train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
-        remarks = (*found.remarks, *scaling.remarks(found.space.names))
+        remarks = (*found.remarks, *targets.remarks, *scaling.remarks(found.space.names))
         place = Placement(shards, self.work)
         prepared = prepare_rows(train, found.space, scaling, targets, options, place, remarks=remarks)
         if held_out.size:
@@ -246,11 +248,12 @@ class _Preparation:
                 f"free: free some space or choose another folder"
             ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> Statistics | None:
-        """Read all samples again, and append each to its bucket; held-out samples begin with one of their own. Returns
-        the ranges of the training samples, unless they are still columns of a table."""
-        edge = -(-rest.size // buckets.rows) * buckets.rows
-        destinations = np.empty(found.count, np.intp)
+    def _sort(self, found: Scan, buckets: Buckets, rest: Order, held_out: Order) -> tuple[Statistics | None, int]:
+        """Read all samples again, and append each that counts to its bucket; held-out samples begin with one of their
+        own. Returns the ranges of the training samples, unless they are still columns of a table, and the number of
+        stored values of those held out."""
+        edge, stored = -(-rest.size // buckets.rows) * buckets.rows, 0
+        destinations = np.full(found.count, -1, np.intp)
         destinations[rest] = np.arange(rest.size)
         destinations[held_out] = edge + np.arange(held_out.size)
         extremes = None if found.table is not None else Statistics(found.space.count, rest.size)
@@ -262,16 +265,21 @@ class _Preparation:
                 self.on_progress(Step.SORT, self.source.position, self.source.size)
                 if first > found.count:
                     break
+                if (where < 0).any():
+                    features, where = features[where >= 0], where[where >= 0]
+                if not where.size:
+                    continue
                 buckets.add(features, where)
+                stored += stored_values(features[where >= edge])
                 if extremes is not None:
                     extremes.add(features[where < edge])
         if first != found.count:
             raise _changed(self.source)
-        return extremes
+        return extremes, stored
 
-    def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Statistics]:
+    def _encode(self, found: Scan, buckets: Buckets, train: int, held_out: int) -> tuple[Scan, Statistics, int]:
         """Have the buckets give features in place of the columns of a table, by one more reading of the training
-        samples; findings about these by one of all samples, and their ranges."""
+        samples; findings about these by one of all samples, and what `_sort` returns."""
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
         fit = EncodingFit(table, self.options.missing)
@@ -290,7 +298,7 @@ class _Preparation:
             sparse=encoding.sparse,
             remarks=(*found.remarks, *encoding.remarks(train)),
         )
-        return found, extremes
+        return found, extremes, stored
 
     def _finish(
         self,

@@ -25,7 +25,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Increased whenever a reader of the old version would misread the new one."""
 
 _KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", "prepare the data again")

@@ -26,7 +26,7 @@ from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 _KIND = FileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
@@ -217,14 +217,15 @@ class CheckpointFile:
         arrays: Arrays = {}
         rows = []
         for row, (state, epochs) in enumerate(zip(states, self._epochs, strict=True)):
-            facts = _Row(state.remarks)
+            remarks = list(map(str, state.remarks))
+            facts = _Row(remarks)
             if state.weights is not None:
                 # Each epoch is converted to text only once: a history may become long. It is an array, because the size
                 # of the header is limited.
                 epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
                 arrays[_name("weights", row)] = state.weights.values
                 arrays[_name("history", row)] = np.frombuffer(b"\n".join(epochs), np.uint8)
-                facts = _Row(state.remarks, state.first_rate, state.divisor, state.idle)
+                facts = _Row(remarks, state.first_rate, state.divisor, state.idle)
                 if (best := state.best) is not None:
                     arrays[_name("best_weights", row)] = best.weights.values
                     facts = dataclasses.replace(facts, best_epoch=best.epoch, best_score=best.score)

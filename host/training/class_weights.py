@@ -57,21 +57,16 @@ def spell_class_weight(chosen: str | Mapping[str, float]) -> str:
 
 def check_class_weight(
     chosen: str | Mapping[str, float] | None, data: Labelled, coding: LabelCoding | TargetCoding
-) -> None:
-    """Refuse weights, from `class_weights_of`, of labels that are of no sample and no class of the model, and weights
-    of 0 that leave one class."""
+) -> tuple[str, ...]:
+    """Refuse weights of 0, from `class_weights_of`, that leave one class. Returns remarks on labels that are of no
+    sample and no class of the model, as of a class that only other folds have, or one that is spelt wrong."""
     if chosen is None or isinstance(chosen, str):
-        return
+        return ()
     names, there = data.label_names, np.unique(data.labels).tolist()
     known = [str(name_of_label(label, names)) for label in there]
     if isinstance(coding, LabelCoding) and coding.classes and coding.positive is None:
         known += [name for name in coding.meanings if name not in known]  # of the model that training starts from
-    for text in chosen:
-        if text not in known and find_label(text, names) not in there:
-            raise UserError(
-                f"{data.name}: {option('class_weight')} names the label {text}, which no sample has; there are "
-                f"{listed(known, _SHOWN)}"
-            )
+    absent = [text for text in chosen if text not in known and find_label(text, names) not in there]
     without = {find_label(text, names) for text, weight in chosen.items() if weight == 0}
     positive = coding.rows[0].positive if isinstance(coding, TargetCoding) else coding.positive
     classes = {label: label if positive is None else label == positive for label in there}
@@ -80,6 +75,10 @@ def check_class_weight(
         raise UserError(
             f"{data.name}: {option('class_weight')} is 0 for all samples but those of one class: a classifier needs two"
         )
+    if not absent:
+        return ()
+    what = f"names the label{'s' * (len(absent) > 1)} {listed(absent, _SHOWN)}, which no sample has"
+    return (f"{data.name}: {option('class_weight')} {what}; there are {listed(known, _SHOWN)}",)
 
 
 def weigh(

@@ -21,7 +21,7 @@ from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Best, State, Weights
 from p4sgd.host.training.class_weights import rounding_remark
 from p4sgd.host.training.epoch_metrics import EpochMetrics, Measured
-from p4sgd.host.training.events import EpochRecord, Events, Remarks
+from p4sgd.host.training.events import ConvergenceRemark, EpochRecord, Events, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared, join
 from p4sgd.host.training.rate import Convergence, LearningRateSchedule, choose_rate, smallest_rate
@@ -80,11 +80,14 @@ class RowTraining:
             remarks.add(remark)
         workers.begin(prepared, self._loss, state, remarks)
         ranks = workers.sample_ranks
-        for remark in _settings_remarks(options, prepared, 1 if ranks is None else ranks.size):
+        for remark in _settings_remarks(options, prepared, 1 if ranks is None else ranks.size, stream=not start.refit):
             remarks.add(remark)
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
         automatic = options.learning_rate is None
-        self._convergence = Convergence(state.history, self._metrics.constant_loss, automatic=automatic)
+        constant_loss, before = self._metrics.constant_loss, len(start.history)
+        if not start.refit:  # of a stream a few samples may all be like a constant
+            constant_loss = max(constant_loss, float(self._loss.value(np.zeros(1), np.ones(1))[0]))
+        self._convergence = Convergence(state.history, constant_loss, automatic=automatic, before=before)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         batch = options.batch * prepared.mean_weight
@@ -260,17 +263,19 @@ class RowTraining:
     def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
         """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""
         remark = self._convergence.divergence_remark(self._schedule.rate(self._state.epoch + 1))
-        if remark is not None or stopped is not StopReason.EPOCHS:
-            return remark, None
+        if remark is not None or stopped is not StopReason.EPOCHS or not self._start.refit:
+            return remark, None  # losses of other samples, as of `partial_fit`, do not compare
         options, monitored = self._options, self._metrics.monitored
         more_epochs = self._convergence.more_epochs(monitored, adaptive=options.schedule == "adaptive")
         if more_epochs is None:
             return None, None
-        remark = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
+        text = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
         unlimited = self._loss.task is Task.CLASSIFICATION and not any(self._prepared.strengths(options))
         if unlimited and self._convergence.separates:
-            return f"{remark}if the classes are separable, it falls for ever where no {option('l2')} limits it", None
-        return remark + f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it", more_epochs
+            text += f"if the classes are separable, it falls for ever where no {option('l2')} limits it"
+            return ConvergenceRemark(text), None
+        text += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
+        return ConvergenceRemark(text), more_epochs
 
     def _summary(self) -> dict[str, Any]:
         prepared = self._prepared
@@ -295,7 +300,9 @@ class RowTraining:
         }
 
 
-def _settings_remarks(options: TrainingOptions, prepared: Prepared, sample_ranks: int) -> Iterator[str]:
+def _settings_remarks(
+    options: TrainingOptions, prepared: Prepared, sample_ranks: int, *, stream: bool
+) -> Iterator[str]:
     """Remarks on options that do not suit each other, the data, or the ranks that divide the samples."""
     form, batch, samples = prepared.features, options.batch, prepared.samples
     if sample_ranks > batch // BANKS:
@@ -312,6 +319,6 @@ def _settings_remarks(options: TrainingOptions, prepared: Prepared, sample_ranks
         what = f"in the {form.precision} of {form.stored} planes that are read, levels are {apart:.2g} deviations apart"
         yield f"{what}: store fewer planes, or use the scaling minmax"
     enough = -(-samples // BANKS) * BANKS
-    if batch > enough:  # it is padded, but the rate is divided by its full size
+    if batch > enough and not stream:  # it is padded, but the rate is divided by its full size
         what = f"a batch of {batch:,} is larger than the {samples:,} training samples, so that updates are smaller"
         yield f"{what}: a batch of {enough:,} holds all samples"

@@ -21,6 +21,14 @@ class Stage(Enum):
     WRITE = "write"
 
 
+class Note(str):
+    """A remark that asks for nothing, such as how columns are dealt."""
+
+
+class ConvergenceRemark(str):
+    """A remark that training has diverged, or has not converged."""
+
+
 def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
     """For JSON: a metric without a value (NaN) is ``None``."""
     return {name: value if value == value else None for name, value in metrics.items()}
@@ -80,7 +88,7 @@ class Events:
         """Columns are divided between dense and sparse workers; again if workers are lost or come."""
 
     def remark(self, text: str) -> None:
-        """A remark for the user; the result has all remarks, too."""
+        """A remark for the user, whose type may tell what it is about; the result has all remarks, too."""
 
     def warning(self, text: str) -> None:
         """A remark that workers are missing."""

@@ -51,7 +51,9 @@ _CLEARLY_SPARSE = 0.04
 
 def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
     """A data set with features, made of the columns of a table if it has those, as the samples call for that `prepare`
-    will train on. Raises `UserError` if options are for tables and this is none, or if no samples are left."""
+    will train on, which are those that count. Raises `UserError` if options are for tables and this is none, or if no
+    samples are left."""
+    data = data.counted()
     if data.table is None:
         if options.missing != "error" and data.encoding is None:
             raise missing_error(data.name, options)
@@ -96,7 +98,7 @@ def prepare(
     """
     if data.table is not None and any(isinstance(column, TextColumn) for column in data.table.columns):
         raise ValueError(f"{data.name} has texts: encode_table makes features of them")
-    start = start or Start()
+    start, data = start or Start(), data.counted()
     targets, rest, held_out = split_targets(data, options, start, data.communicator)
     validation = data.take(held_out, f"held-out samples of {data.name}") if held_out.size else None
     data = data.reordered(rest) if validation is None else data.take(rest)
@@ -116,7 +118,7 @@ def prepare(
         sums=not (options.bias and start.refit) or validation is not None or test,
         train=data,
         validation=validation,
-        remarks=(*data.remarks, *scaling.remarks(data.feature_names)),
+        remarks=(*data.remarks, *targets.remarks, *scaling.remarks(data.feature_names)),
         whitening_times=times,
     )
 
@@ -138,7 +140,7 @@ def split_targets(
     if data.offsets is not None and isinstance(coding, LabelCoding) and len(coding.rows) > 1:
         remedy = f"choose one against the rest with {option('positive', 'LABEL')}"
         raise UserError(f"{data.name}: offsets are for two classes, here are {len(coding.rows)}: {remedy}")
-    check_class_weight(options.class_weight, data, coding)
+    remarks = check_class_weight(options.class_weight, data, coding)
     if options.validation_fraction > 0:
         rest, held_out = _split(data, options)
         parts = [LabelledSamples.of(data, held_out, f"held-out samples of {data.name}")]
@@ -159,7 +161,7 @@ def split_targets(
 
     by_row = options.class_weight == BALANCED or isinstance(coding, TargetCoding)
     own = weights_of if options.class_weight is not None and len(coding.rows) > 1 and by_row else None
-    return Targets(coding, coding.labels_of(train), *weights_of(0), own, train.offsets), rest, held_out
+    return Targets(coding, coding.labels_of(train), *weights_of(0), own, train.offsets, remarks), rest, held_out
 
 
 def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:

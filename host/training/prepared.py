@@ -68,6 +68,7 @@ class Targets:
     """Labels of the training samples, as `LabelCoding.labels_of` gives them, and weights of training and of held-out
     samples, those of a class included, relative to the largest: float64, ``None`` if all weigh the same. ``weigh_row``
     gives both for a row of the model, if each has its own. ``offsets`` are those of training samples, if they have any.
+    ``remarks`` are about weights of classes.
     """
 
     coding: LabelCoding | TargetCoding
@@ -76,6 +77,7 @@ class Targets:
     validation_weights: FloatArray | None = None
     weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None]] | None = None
     offsets: FloatArray | None = None
+    remarks: tuple[str, ...] = ()
 
     def of_row(self, row: int) -> "Targets":
         weights = (self.weights, self.validation_weights) if self.weigh_row is None else self.weigh_row(row)

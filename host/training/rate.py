@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import Loss
-from p4sgd.host.training.events import EpochRecord
+from p4sgd.host.training.events import ConvergenceRemark, EpochRecord
 from p4sgd.hw.spec.fixed import RATE_MANTISSA, RESIDUAL, SHRINK, WEIGHT
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat
 
@@ -189,19 +189,22 @@ class LearningRateSchedule:
 
 class Convergence:
     """Judges the epochs of a run by their history, which may grow, and the training loss of the best constant model;
-    ``automatic`` is a learning rate that was found by trials."""
+    ``automatic`` is a learning rate that was found by trials. The first epochs, ``before`` the run, are not its own."""
 
-    def __init__(self, history: Sequence[EpochRecord], constant_loss: float, *, automatic: bool = False) -> None:
+    def __init__(
+        self, history: Sequence[EpochRecord], constant_loss: float, *, automatic: bool = False, before: int = 0
+    ) -> None:
         self._history, self._constant_loss, self._automatic = history, constant_loss, automatic
+        self._before = before
 
     def diverged(self, record: EpochRecord) -> bool:
         """Whether training diverged in an epoch."""
         return not record.metrics["train_loss"] <= DIVERGED * self._constant_loss
 
-    def divergence_remark(self, next_rate: float | None = None) -> str | None:
+    def divergence_remark(self, next_rate: float | None = None) -> ConvergenceRemark | None:
         """A remark on the last epochs that diverged: if one that did not has followed, or at the end of the run if none
         has, and the ``next_rate`` would be that of the next."""
-        diverged = [self.diverged(record) for record in self._history]
+        diverged = [self.diverged(record) and record.epoch > self._before for record in self._history]
         last = max((epoch for epoch, each in enumerate(diverged, 1) if each), default=0)
         first = max((epoch for epoch, each in enumerate(diverged[:last], 1) if not each), default=0)
         at_the_end = last == len(self._history)
@@ -214,11 +217,11 @@ class Convergence:
             f"training diverged in {epochs}"
         )
         if rate >= self._history[last - 1].learning_rate:
-            return f"{text}, and there is no lower one"
+            return ConvergenceRemark(f"{text}, and there is no lower one")
         if at_the_end:
-            return f"{text}: try {option('learning_rate', float(f'{rate:.3g}'))}"
+            return ConvergenceRemark(f"{text}: try {option('learning_rate', float(f'{rate:.3g}'))}")
         remedy = "" if self._automatic else ": try that"  # a rate that nobody gave needs no other
-        return f"{text} and went on from earlier weights with {rate:.3g}{remedy}"
+        return ConvergenceRemark(f"{text} and went on from earlier weights with {rate:.3g}{remedy}")
 
     @property
     def separates(self) -> bool:

@@ -130,7 +130,8 @@ class ResultSet:
             for text in row.remarks:
                 if text not in shared:
                     own.setdefault(text, []).append(name)
-        return (*shared, *(f"{self.model.labels.name_rows(names)}: {text}" for text, names in own.items()))
+        name_rows = self.model.labels.name_rows
+        return (*shared, *(type(text)(f"{name_rows(names)}: {text}") for text, names in own.items()))
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
 from p4sgd.host.training.dealing import deal_columns
 from p4sgd.host.training.dealing.units import deal_to_device, deal_units
-from p4sgd.host.training.events import Events, Remarks
+from p4sgd.host.training.events import Events, Note, Remarks
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.hw.spec.registers import ModelSource
@@ -92,7 +92,7 @@ class Workers:
         ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
         if ranks.size == 1:
             remark = "--parallel data is for several processes: start N of them with mpiexec -n N, or leave it out"
-        remarks.add(remark)
+        remarks.add(remark and Note(remark))
 
     def open(self) -> Session:
         """The session with everything on the device."""
@@ -139,7 +139,7 @@ class Workers:
         new = name_workers(names[shard] for shard in sorted(came))
         try:
             remark = f"epoch {epoch} is trained by {workers} workers, {len(came)} of them new: {new}"
-            self._deal_anew(remark, warns=False)
+            self._deal_anew(Note(remark), warns=False)
         except UserError as error:
             self.device.drop(came)
             self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
@@ -214,6 +214,6 @@ class Workers:
         """Remark on how columns are dealt; ``first`` tells what each worker has, if there are dense and sparse ones."""
         dealt = self.prepared.dealt
         for remark in filter(None, (dealt.remark, dealt.split)):
-            self._remarks.add(str(remark), passing=True)  # a resumed run deals the columns again
+            self._remarks.add(Note(remark), passing=True)  # a resumed run deals the columns again
         if dealt.split is not None and first:
             self._events.split(dealt.split, names_of(self.device, len(dealt.shards)))

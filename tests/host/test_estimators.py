@@ -6,6 +6,7 @@ import doctest
 import inspect
 import json
 import pickle
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,10 +16,11 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
-from sklearn.exceptions import NotFittedError
+from sklearn.ensemble import BaggingRegressor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import d2_tweedie_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -177,12 +179,52 @@ def test_weights_of_classes():
         assert (GLMClassifier(epochs=2, class_weight=weights).fit(X, labels).coef_ == spelt.coef_).all()
     search = GridSearchCV(GLMClassifier(epochs=2), {"class_weight": [None, "balanced", {0: 2, 1: 1}]}, cv=2).fit(X, y)
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
-    with pytest.raises(ValueError, match="class_weight names the label 2, which no sample has; there are 0, 1"):
-        GLMClassifier(class_weight={2: 1}).fit(X, y)
+    with pytest.warns(UserWarning, match="class_weight names the label 2, which no sample has; there are 0, 1$"):
+        other = GLMClassifier(epochs=2, class_weight={0: 2, 1: 0.5, 2: 3}).fit(X, y)
+    assert (other.coef_ == spelt.coef_).all()
     with pytest.raises(ValueError, match="class_weight='balanced' needs all samples"):
         GLMClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1])
     later = GLMClassifier(class_weight={0: 2, 1: 1}).partial_fit(X, y, classes=[0, 1])
     later.partial_fit(X[y == 0], y[y == 0])  # a class that is missing in these samples is known all the same
+
+
+@pytest.mark.parametrize("case", ["classes", "numbers", "table", "sparse"])
+def test_samples_of_weight_0_count_nowhere(case):
+    """Not even in scaling, features of a table, held-out samples, classes and the meaning of targets."""
+    rng = np.random.default_rng(2)
+    weights, wild = rng.choice([0, 0.5, 2], 400), rng.normal(size=(400, 5))
+    out = weights == 0
+    wild[out] *= 1e6
+    y = np.select([out, wild[:, 0] > 0], ["other", "yes"], "no")
+    estimator, X = GLMClassifier(epochs=4, validation_fraction=0.1, patience=2), wild
+    if case == "numbers":
+        estimator, y = GLMRegressor(epochs=4, validation_fraction=0.1, loss="huber"), wild[:, 0] * 3
+    if case == "table":
+        columns = {"a": wild[:, 0], "b": np.where(out, "gone", np.where(wild[:, 1] > 0, "u", "v"))}
+        X, estimator = pa.table(columns), GLMClassifier(epochs=4, missing="mean")
+    if case == "sparse":
+        X = scipy.sparse.csr_array(wild * (rng.random(wild.shape) < 0.03))
+    left = X.filter(pa.array(~out)) if case == "table" else X[~out]
+    one = estimator.fit(X, y, sample_weight=weights)
+    other = clone(estimator).fit(left, y[~out], sample_weight=weights[~out])
+    assert (one.model_.weights == other.model_.weights).all()
+    assert np.array_equal(one.intercept_, other.intercept_)
+    assert one.predict(left).tolist() == other.predict(left).tolist()
+    assert [each["train_loss"] for each in one.history_] == [each["train_loss"] for each in other.history_]
+    for wrong, message in (([1.0], "shape"), (np.full(400, -1.0), "Negative"), (np.full(400, np.nan), "NaN")):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(X, y, sample_weight=wrong)
+
+
+def test_small_folds_and_bags():
+    """A fold may lack a class that has a weight, and a bag nearly all samples."""
+    X, y = np.random.default_rng(0).normal(size=(12, 5)), np.repeat([0, 1, 2], 4)
+    classifier = GLMClassifier(epochs=5, class_weight={0: 1, 1: 2, 2: 3})
+    with pytest.warns(UserWarning, match="class_weight names the label 0, which no sample has; there are 1, 2"):
+        assert cross_val_score(classifier, X, y, cv=KFold(3), error_score="raise").tolist() == [0, 0, 0]
+    regressor = GLMRegressor(validation_fraction=0.1, patience=3, epochs=10)
+    bags = BaggingRegressor(regressor, n_estimators=20, random_state=0).fit(X, X[:, 0])
+    assert np.isfinite(bags.predict(X)).all()
 
 
 def test_random_state():
@@ -297,7 +339,8 @@ def test_partial_fit_on_a_stream():
     assert classifier.n_iter_ == 26
     assert classifier.score(X[400:], y[400:]) > 0.9
     scaling = classifier._next_start.scaling
-    assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
+    with pytest.warns(UserWarning, match="most values of 30 of 30 features lie outside the range of the scaling"):
+        assert classifier.partial_fit(X[:50] * 1000, y[:50])._next_start.scaling is scaling
     for arguments, message in (
         ((X, y, [0, 2]), "those of earlier calls were"),
         ((X, y + 1), "y has the class 2, which is not one of"),
@@ -306,6 +349,23 @@ def test_partial_fit_on_a_stream():
             classifier.partial_fit(*arguments)
     with pytest.raises(ValueError, match="classes must be given in the first call"):
         GLMClassifier().partial_fit(X, y)
+
+
+def test_samples_one_by_one():
+    """The first ones say nothing of the scale of features and targets. Later ones do."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3)) * [1, 1000, 0.01] + [0, 5000, 0]
+    y = X @ [300, 0.3, 0] + 1e5
+    regressor, classifier = GLMRegressor(), GLMClassifier()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for part in np.split(np.arange(300), [*range(1, 10), *range(20, 300, 20)]):
+            regressor.partial_fit(X[part], y[part], sample_weight=None if part[0] else [2])
+            classifier.partial_fit(scipy.sparse.csr_array(X[part]), X[part, 0] > 0, classes=[False, True])
+    assert regressor.score(X, y) > 0.99
+    assert classifier.score(X, X[:, 0] > 0) > 0.95
+    assert regressor.n_iter_ == classifier.n_iter_ == 24
+    assert sum("X: the scaling of features is made of 1 sample, and" in str(each.message) for each in told) == 2
 
 
 def test_parts_of_a_stream_may_be_sparse_or_not():
@@ -404,9 +464,12 @@ def test_coefficients_of_a_logarithmic_link_are_those_of_the_logarithm(loss, pow
 def test_probabilities_only_of_losses_that_give_them():
     X, y = cancer()
     assert not hasattr(GLMClassifier(loss="hinge"), "predict_proba")
+    assert not hasattr(GLMClassifier(loss="hinge"), "predict_log_proba")
     for loss in ("logistic", "modified_huber"):
-        proba = GLMClassifier(epochs=1, loss=loss).fit(X, y).predict_proba(X)
+        classifier = GLMClassifier(epochs=1, loss=loss).fit(X, y)
+        proba = classifier.predict_proba(X)
         assert proba.sum(axis=1) == pytest.approx(1)
+        assert np.exp(classifier.predict_log_proba(X)) == pytest.approx(proba)
         assert ((proba[:, 1] > 0.5) == y).mean() > 0.9
 
 
@@ -501,6 +564,23 @@ def test_classes_keep_their_type():
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_warnings_name_the_line_that_fits():
+    X, y = cancer()
+    saturates = {"loss": "hinge", "scaling": "minmax", "learning_rate": 300.0, "batch": 8, "epochs": 3}
+    for estimator, samples, category, message in (
+        (GLMClassifier(**saturates), y[:, np.newaxis], UserWarning, "weights were saturated"),
+        (GLMClassifier(epochs=6), X, ConvergenceWarning, "training has not converged"),
+        (GLMClassifier(epochs=2, learning_rate=4e3, schedule="constant"), X, ConvergenceWarning, "training diverged"),
+        (GLMClassifier(epochs=2), np.zeros_like(X), UserWarning, "all features are constant"),
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            estimator.fit(samples, y)
+        (found,) = (each for each in told if message in str(each.message))
+        assert (found.category, found.filename) == (category, __file__)
+        assert sorted(str(each.message) for each in told) == sorted(estimator.remarks_)
 
 
 def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
@@ -646,7 +726,8 @@ def test_gaps_in_arrays():
     x, y = np.array([[1, np.nan], [2, 3], [3, 4], [np.nan, 0]] * 20), [0, 1, 1, 0] * 20
     estimator = GLMClassifier(missing="indicator", epochs=3).fit(x, y)
     assert estimator.coef_.shape == (1, 4)
-    assert estimator.model_.space.names == ("feature 1", "feature 1=missing", "feature 2", "feature 2=missing")
+    names = ["feature 1", "feature 1=missing", "feature 2", "feature 2=missing"]
+    assert estimator.get_feature_names_out().tolist() == names
     assert (estimator.predict(x[:4]) == estimator.predict(np.array(x[:4], object))).all()
     with pytest.raises(ValueError, match=r"^Input X contains NaN: .* missing='mean' or 'indicator'$"):
         GLMClassifier().fit(x, y)

@@ -68,7 +68,7 @@ PROBLEMS = {
     "words": "words.vw --hash-bits 10",
     "hashed numbers": "rcv1.libsvm --hash-bits 8",
     # weights of samples and classes
-    "sample weights": "weighted.npz --loss squared",
+    "sample weights": "weighted.npz --loss squared --validation-fraction 0.2",
     "importances": "words.vw --loss hinge",
     "balanced classes": "breast_cancer --class-weight balanced --validation-fraction 0.25",
     "class weights": "table.csv --class-weight 0=0.5,1=3",
@@ -240,7 +240,9 @@ def make_data() -> None:
     outliers = x.astype(np.float64)
     outliers[5, 4] = 1e5
     np.savez("outliers.npz", X=outliers, y=label)
-    np.savez("weighted.npz", X=x.astype(np.float64), y=score, weights=random.randint(0, 9, 200) / 4)
+    weights = random.randint(0, 9, 200) / 4
+    wild = np.where(weights == 0, 1e6, 1)  # what weighs nothing counts nowhere
+    np.savez("weighted.npz", X=x * wild[:, np.newaxis], y=score * wild, weights=weights)
     small = random.randint(0, 8, (300, 20))
     mean = np.exp(small[:, :3] @ [0.125, -0.0625, 0.25])
     counts = random.poisson(mean)

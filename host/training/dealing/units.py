@@ -16,6 +16,7 @@ from p4sgd.host.errors import UserError, option
 from p4sgd.host.image.image import Shard
 from p4sgd.host.image.packing import zeros_error
 from p4sgd.host.losses import get_loss
+from p4sgd.host.training.events import Note
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
@@ -172,7 +173,7 @@ def deal_units(
 
 def deal_to_device(
     device: Device, features: int, samples: int, options: TrainingOptions, ranks: Communicator
-) -> tuple[list[Shard], str | None]:
+) -> tuple[list[Shard], Note | None]:
     """Deal the units of the features to the workers of a device, in the shares that it states or by measured speed.
 
     No session may use the device; it runs for a moment if speeds are to be measured. Returns the shards of all workers
@@ -187,17 +188,18 @@ def deal_to_device(
         return shards, None
     kind = "equal" if device.shares is None else "those of the cluster file"
     if any(config.sparse for config in configs):
-        return shards, f"shares are {kind}: how fast sparse workers are depends on the data"
+        return shards, Note(f"shares are {kind}: how fast sparse workers are depends on the data")
     cycles = _measure(device, shards, samples, options, ranks)
     if not all(cycles):
-        return shards, f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
+        what = f"shares are {kind}: the device {device.name} does not measure how fast its workers are"
+        return shards, Note(what)
     speeds = [_rounds(shard) / each for shard, each in zip(shards, cycles, strict=True)]
     balanced = deal_units(features, options, configs, speeds=speeds, names=names)
     before, after = max(cycles), max(_rounds(shard) / speed for shard, speed in zip(balanced, speeds, strict=True))
     dealt = balanced if after < before else shards
     numbers, sizes = ", ".join(str(name.number) for name in names), ", ".join(str(shard.units.size) for shard in dealt)
     ideal = _time(sum(shard.units.size for shard in shards) / sum(speeds))
-    return dealt, (
+    return dealt, Note(
         f"workers {numbers} have {sizes} units of {shards[0].unit} features: by measured speed the slowest works for "
         f"{_time(min(before, after))} in a mini-batch, with shares that are {kind} for {_time(before)}, and if units "
         f"could be divided for {ideal}"

@@ -208,7 +208,6 @@ WEIGHED = [
     ("zero.npz --weight-column 1", "--weight-column is for csv, npy, parquet, but zero.npz is npz: leave it out"),
     ("weights.csv --weight-column w", r"weights.csv, line 3, column 2 \(w\): the weight is -1: it must be at least 0"),
     ("zero.npz", "zero.npz: the weights of all samples are 0, so that none counts"),
-    ("iris:1 --class-weight eggs=1", "iris:1: --class-weight names the label eggs, which no sample has; there are"),
 ]
 
 LO, AT = "--interface lo", "--control unix:a"

@@ -64,6 +64,7 @@ def test_weights_of_samples_as_scikit_learn_passes_them(tmp_path):
     weights = np.random.default_rng(2).integers(0, 4, y.size)
     np.savetxt(tmp_path / "data.csv", np.column_stack([X, weights, y]), delimiter=",")
     ours = found(tmp_path / "data.csv", "--weight-column", 31, "--folds", 3, "--epochs", 3)
+    X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]  # the others count nowhere
     parts = StratifiedKFold(3, shuffle=True, random_state=0).split(X, y)
     for fold, (rest, held_out) in zip(ours["folds"], parts, strict=True):
         classifier = GLMClassifier(epochs=3).fit(X[rest], y[rest], sample_weight=weights[rest])

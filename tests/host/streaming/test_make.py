@@ -62,7 +62,8 @@ def check_is_what_is_prepared_in_memory(path, options, config, rows):
     """Images byte for byte, and what training takes from a folder."""
     folder = path.parent
     (folder / "expected").mkdir()
-    data = encode_table(read_dataset(path, missing=options.missing), options)
+    read = read_dataset(path, missing=options.missing)
+    data = encode_table(read, options)
     shards = deal_units(data.feature_count, options, [config] * options.workers)
     expected = prepare(data, options, Placement(shards, folder / "expected"))
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +86,7 @@ def check_is_what_is_prepared_in_memory(path, options, config, rows):
         assert found is wanted is None or found.tobytes() == wanted.tobytes()
     if expected.sums is not None:
         assert loaded.means().tobytes() == expected.means().tobytes()
-    assert (manifest.source.samples, manifest.sparse) == (data.samples, data.sparse)
+    assert (manifest.source.samples, manifest.sparse) == (read.samples, data.sparse)
     assert (loaded.validation is None) == (options.validation_fraction == 0)
     if loaded.validation is not None:
         held, kept = expected.validation, loaded.validation

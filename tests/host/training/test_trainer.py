@@ -67,7 +67,7 @@ def test_weights_are_the_golden_model_s(name, workers, weighted):
     data = dataset(LOSSES[name].task, samples=int(rng.integers(40, 120)), signed=bool(rng.integers(2)), seed=seed)
     if weighted:
         own = rng.exponential(size=data.samples) * (rng.random(data.samples) < 0.8)
-        data = dataclasses.replace(data, sample_weights=own)
+        data = dataclasses.replace(data, sample_weights=own).counted()
     options = TrainingOptions(
         loss=name,
         workers=workers,
