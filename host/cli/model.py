@@ -54,10 +54,23 @@ def _read(
     help="Add a column with the probability of the second class, or of more than two one for each (losses logistic and "
     "modified_huber only).",
 )
+@click.option(
+    "--id-column",
+    metavar="COLUMN",
+    help="Column of a CSV or Parquet file that tells the samples apart, by its header or its number: predictions begin "
+    "with it, after a line of headers. It is no feature, unless it was one in training.",
+)
 @options.reading
 @options.common
 def predict(
-    model: Path, data: str, out: Path | None, overwrite: bool, probabilities: bool, output: Output, **choices: Any
+    model: Path,
+    data: str,
+    out: Path | None,
+    overwrite: bool,
+    probabilities: bool,
+    id_column: str | None,
+    output: Output,
+    **choices: Any,
 ) -> None:
     """Predict with a model, one line per sample.
 
@@ -75,11 +88,13 @@ def predict(
         import numpy as np
 
         from p4sgd.host.data.labels import TargetCoding
+        from p4sgd.host.data.read import read_ids
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
         if probabilities:
             _check_probabilities(model, loaded.loss)
+        reading["id_column"] = id_column
         samples = _read(output, loaded, data, reading, labels_needed=False)
         z, labels = loaded.decision_function(samples), loaded.labels
         predictions = labels.named(labels.predictions(z))
@@ -96,11 +111,19 @@ def predict(
             more["probabilities_of"] = names[0] if one else names
             more["probabilities"] = found[:, 0].tolist() if one else found.tolist()
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+    writer = csv.writer(text, lineterminator="\n")
+    if id_column is not None:
+        title, ids = read_ids(data, like=loaded.space, labels_needed=False, **reading)
+        titles = [f"prediction {name}" for name in labels.row_names] if targets else ["prediction"]
+        titles += [f"probability {name}" for name in names] if probabilities else []
+        writer.writerow([title, *titles])
+        columns = [ids, *columns]
+        more["ids"] = ids
+    writer.writerows(zip(*columns, strict=True))
     if out is not None:
         _write(out, text.getvalue().encode())
         output.remark(f"{samples.samples:,} predictions in {out}")
-    if more:
+    if probabilities:
         output.remark(f"probabilities are those of {', '.join(map(str, names))}")
     facts = {"model": str(model), "data": data, "samples": samples.samples, "out": None if out is None else str(out)}
     output.document(facts | {"predictions": predictions} | more)

@@ -108,9 +108,14 @@ TYPED = Notation(missing=frozenset())
 """That of a format with types, where a text stands for itself."""
 
 
+_LIKE_NUMBERS = re.compile(r"\s*[+-]?[.,]?\d[\d.,' _\u00a0\u202f]*([eE][+-]?\d+)?\s*")
+
+
 def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:
     """Numbers that a text, which is none, may stand for in another notation, with the options that say so."""
     found: dict[float, str] = {}
+    if not _LIKE_NUMBERS.fullmatch(text):
+        return found
     for decimal, thousands in itertools.product(Notation.DECIMAL, ("", *Notation.THOUSANDS)):
         if decimal != thousands and (value := Notation(frozenset(), decimal, thousands).number(text)) is not None:
             chosen = [("decimal", decimal)] if (decimal, notation.decimal) != (".", ".") else []
@@ -119,10 +124,10 @@ def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:
     return found
 
 
-def _way_to_read(text: str, notation: Notation = PLAIN) -> str:
+def _ways_to_read(text: str, notation: Notation = PLAIN) -> str:
     """The advice of `other_notations`, empty if there is none."""
-    ways = [f"{words} if it is {value:.15g}" for value, words in other_notations(text, notation).items()]
-    return "say " + " or ".join(ways) if ways else ""
+    ways = (f"{options} if it is {value:.15g}" for value, options in other_notations(text, notation).items())
+    return " or ".join(ways)
 
 
 def check_exact(text: str, name: str = "") -> None:
@@ -187,7 +192,7 @@ class RawLabels:
         if len(words) < len(texts):
             raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
         if all(map(other_notations, words)):
-            raise UserError(f"{name}: the label {words[0]!r} is not a number: {_way_to_read(words[0])}")
+            raise UserError(f"{name}: the label {words[0]!r} is not a number: say {_ways_to_read(words[0])}")
         known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
         return np.array([known[text] for text in texts])[self.values], tuple(known)
 
@@ -218,10 +223,12 @@ class CellError(Exception):
             return UserError(f"{place}: the weight is {value:g}: it must be at least 0")
         if value is not None:
             return UserError(f"{place}: the value is {self.text}: it must be finite")
+        ways = _ways_to_read(self.text, self.notation)
         remedy = on_command_line(
-            _way_to_read(self.text, self.notation)
-            or "correct it, give --label-column if this column is the label, leave it out with --ignore-column, or "
-            "take it for texts with --categorical",
+            f"say {ways}, or --categorical if the column has texts"
+            if ways
+            else "correct it, or say --missing-values if it is a gap, --categorical if the column has texts, "
+            "--label-column if it is the label, --ignore-column to leave it out",
             "correct it or leave it out",
         )
         return UserError(f"{place}: {shortened(self.text)} is not a number: {remedy}")
@@ -310,6 +317,12 @@ class Cells:
         found = (_texts(self.array) if self.are_numbers else self.array).dictionary_encode()
         values = found.dictionary.to_pylist()
         return values, found.indices.fill_null(len(values)).to_numpy().astype(np.intp)
+
+    @property
+    def texts(self) -> list[str | None]:
+        """The cells as texts."""
+        texts: list[str | None] = (_texts(self.array) if self.are_numbers else self.array).to_pylist()
+        return texts
 
     def text(self, row: int) -> str | None:
         value = self.array[row].as_py()

@@ -20,8 +20,9 @@ class ReadOptions:
     """Options for reading a source; every reader uses those that concern its format.
 
     Columns of tables are given by header, or by number from 1 or backwards from −1: the label, further labels
-    (``target_columns``, the last features of what is read until `Source.finish`), weights of samples, and
-    ``ignore_columns``, which are neither features nor label.
+    (``target_columns``, the last features of what is read until `Source.finish`), weights of samples,
+    ``ignore_columns``, which are neither features nor label, and ``id_column``, which is a feature if ``like`` says
+    so.
 
     Parameters
     ----------
@@ -73,6 +74,7 @@ class ReadOptions:
     thousands: str | None = None
     missing_values: tuple[str, ...] = ()
     encoding: str | None = None
+    id_column: str | int | None = None
 
     @property
     def notation(self) -> Notation:
@@ -95,9 +97,9 @@ class Columns:
     """The ``count`` columns of the table ``source``, with their ``names``; empty if there are none.
 
     ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
-    ``labels`` and ``weight`` are those of the labels and of the weights of samples, none if they are not needed, and
-    ``ignored`` those left out at the user's wish. ``remarks`` tell which columns were taken for the label, or left out,
-    if nobody has named them.
+    ``labels`` and ``weight`` are those of the labels and of the weights of samples, none if they are not needed,
+    ``ignored`` those left out at the user's wish, and ``id`` is that of the names of samples. ``remarks`` tell which
+    columns were taken for the label, or left out, if nobody has named them.
     """
 
     source: str
@@ -108,6 +110,7 @@ class Columns:
     weight: int | None = None
     ignored: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+    id: int | None = None
 
     @property
     def label(self) -> int | None:
@@ -177,6 +180,11 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     """
     table, like = Columns(source, count, tuple(names or ())), options.like
     ignored = {table.find(choice, "--ignore-column") for choice in options.ignore_columns}
+    if options.id_column is not None:
+        place = table.find(options.id_column, "--id-column")
+        table = replace(table, id=place)
+        if like is None or not table.names or table.names[place] not in like.column_names:
+            ignored.add(place)
     weight = None
     if options.weight_column is not None:
         weight = table.find(options.weight_column, "--weight-column")
@@ -237,6 +245,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         weight,
         tuple(sorted(ignored)),
         tuple(remarks),
+        table.id,
     )
 
 

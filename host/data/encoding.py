@@ -161,13 +161,16 @@ class TableEncoding(Table):
             for place, column in enumerate(self.columns)
             if isinstance(column, TextColumn) and len(column.values) > 1 and all(map(orders_of, column.values))
         ]
+        told: tuple[str, ...] = ()
         if dates:
             few = f"{option('dates', 'days')} or {option('dates', 'parts')}"
-            return (f"{listed(dates, _SHOWN)}: each date is a feature of its own: {few} makes numbers or few features",)
+            told = (f"{listed(dates, _SHOWN)}: each date is a feature of its own: {few} makes numbers or few features",)
+        many = [label for label in many if label not in dates]
         if not many:
-            return ()
+            return told
         them = "it" if len(many) == 1 else "them"
         return (
+            *told,
             f"{listed(many, _SHOWN)}: nearly every sample has another text, of which other samples learn nothing: "
             + on_command_line(f"--ignore-column leaves {them} out", f"leave {them} out"),
         )

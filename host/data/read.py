@@ -3,6 +3,9 @@
 import difflib
 import importlib
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.formats.source import Source, read
 from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data, plain_name
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, option
 
 FORMATS = {
     "libsvm": ("p4sgd.host.data.formats.libsvm", "LibsvmSource"),
@@ -31,11 +34,11 @@ FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based", "hash_bits"),
     "csv": (
         *_COLUMNS,
-        *("categorical", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
+        *("categorical", "id_column", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
     ),
     "npz": (),
     "npy": _COLUMNS,
-    "parquet": (*_COLUMNS, "categorical"),
+    "parquet": (*_COLUMNS, "categorical", "id_column"),
     "vw": ("hash_bits",),
 }
 """Fields of `ReadOptions` that each format uses; others are refused."""
@@ -55,6 +58,12 @@ _ITEM = re.compile(rb"\d+:\S")
 
 _BAR = re.compile(rb"([-+.\d][^|,;:#\t]*)?\|([^\s|]+ |\s)")
 """The beginning of a line for Vowpal Wabbit. Between the bars of a table there are seldom blanks."""
+
+STANDARD_INPUT = "-"
+"""Name of the data that are read from standard input."""
+
+_copies: list[tuple[Any, Any]] = []
+"""Standard input as it was last read, and the file with its copy."""
 
 _MAX_HASH_BITS = 28
 """With 2^28 features a model file has 7 GB."""
@@ -86,8 +95,9 @@ def open_source(
     ----------
     source
         Path of a file, or name of a built-in data set (:data:`p4sgd.host.data.read.BUILTIN`; ``./digits`` is always a
-        file). The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz .npy .parquet .pq, text formats
-        also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without either the first bytes do.
+        file), or ``-`` for standard input. The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz
+        .npy .parquet .pq, text formats also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without
+        either the first bytes do.
     label_column, ignore_columns, categorical, missing_values, reading
         See `p4sgd.host.data.columns.ReadOptions`. Several values of ``label_column`` are several targets.
 
@@ -114,27 +124,56 @@ def open_source(
     if bits is not None and not 1 <= bits <= _MAX_HASH_BITS:
         raise UserError(f"--hash-bits must be 1 to {_MAX_HASH_BITS}, not {bits}")
     if isinstance(source, str) and file_format is None and is_builtin(source):
-        return BuiltinSource(Path(source), options)
-    found, guessed = find_format(source, file_format)
-    module, class_name = FORMATS[found]
-    reader: type[Source] = getattr(importlib.import_module(module), class_name)
-    return reader(Path(source), options, found if guessed else None)
+        made: Source = BuiltinSource(Path(source), options)
+    else:
+        found, guessed = find_format(source, file_format)
+        module, class_name = FORMATS[found]
+        reader: type[Source] = getattr(importlib.import_module(module), class_name)
+        name = "standard input" if source == STANDARD_INPUT else None
+        made = reader(local_file(source), options, found if guessed else None, name)
+    if options.dates != "text" and not made.fills_gaps:
+        raise UserError(f"{source}: {option('dates', options.dates)} is for CSV and Parquet files: leave it out")
+    return made
+
+
+def read_ids(source: str | Path, **reading: Any) -> tuple[str, list[str]]:
+    """Header, or number, and cells as texts of the column ``id_column`` of a CSV or Parquet file; see `open_source`."""
+    from p4sgd.host.data.formats.tables import TableSource
+
+    opened = open_source(source, **reading)
+    assert isinstance(opened, TableSource)
+    with opened.explained():
+        return opened.read_ids()
+
+
+def local_file(source: str | Path) -> Path:
+    """The path of a file; of ``-`` that of a temporary copy of standard input, which can be read once."""
+    if source != STANDARD_INPUT:
+        return Path(source)
+    if not _copies or _copies[0][0] is not sys.stdin:
+        copy = tempfile.NamedTemporaryFile(prefix="p4sgd-")  # noqa: SIM115 - closed when the program ends
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        _copies[:] = [(sys.stdin, copy)]
+    return Path(_copies[0][1].name)
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
     """The format of a file, and whether it is guessed from the first bytes; see `open_source`."""
-    path = Path(source)
+    path = local_file(source)
     if not path.exists():
         raise UserError(f"{source}: there is no such file{_hint(str(source))}")
     if path.is_dir():
         raise UserError(f"{source}: is a folder, a file is needed")
     if not path.is_file():
-        raise UserError(f"{source}: is no ordinary file and cannot be read twice: write the data to one")
+        raise UserError(
+            f"{source}: is no ordinary file and cannot be read twice: write the data to one, or pipe them to -"
+        )
     guessed = False
     if file_format is None:
         file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix)
     if file_format is None:
-        file_format, guessed = _guess_format(path), True
+        file_format, guessed = _guess_format(path, str(source)), True
     if file_format not in FORMATS:
         raise UserError(f"there is no format {file_format!r}: choose one of {', '.join(FORMATS)}")
     if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
@@ -159,18 +198,18 @@ def _hint(name: str) -> str:
     return f"; {', '.join(ways)}"
 
 
-def _guess_format(path: Path) -> str:
+def _guess_format(path: Path, name: str) -> str:
     """Guess the format from the first bytes; `UserError` if they belong to no known one."""
     with open_data(path) as file:
         start = file.read(1 << 16)
-    for magic, name in _MAGIC.items():
+    for magic, known in _MAGIC.items():
         if start.startswith(magic):
-            return name
+            return known
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith(b"#")]
     if not lines:
-        raise UserError(f"{path}: the file is empty")
+        raise UserError(f"{name}: the file is empty")
     if b"\0" in start:
-        raise UserError(f"{path}: unknown format: --format takes {', '.join(FORMATS)}")
+        raise UserError(f"{name}: unknown format: --format takes {', '.join(FORMATS)}")
     if _BAR.match(lines[0]):
         return "vw"
     words = one_word_each(lines[0]).split()
@@ -178,4 +217,4 @@ def _guess_format(path: Path) -> str:
         return "libsvm"
     if any(delimiter in lines[0] for delimiter in (b",", b";", b"\t", b"|")):
         return "csv"
-    raise UserError(f"{path}: unknown format: say which it is with --format")
+    raise UserError(f"{name}: unknown format: say which it is with --format")

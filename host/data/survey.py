@@ -30,8 +30,8 @@ class _Findings:
     ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
     they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
     booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are digits after a
-    0. ``respelled`` tells that all texts are numbers in another notation, and ``orders`` in which of `ORDERS` all are
-    dates. ``first`` has row and text of the first text, gap and infinity of this rank.
+    0. ``respelled`` counts texts that are numbers in another notation, and ``orders`` tells in which of `ORDERS` all
+    are dates. ``first`` has row and text of the first cell of each kind of this rank.
     """
 
     numbers: int = 0
@@ -41,7 +41,7 @@ class _Findings:
     truths: bool = False
     category: bool = False
     codes: bool = False
-    respelled: bool = True
+    respelled: int = 0
     orders: frozenset[str] = frozenset(ORDERS)
     first: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class _Findings:
         self.truths |= other.truths
         self.category |= other.category
         self.codes |= other.codes
-        self.respelled &= other.respelled
+        self.respelled += other.respelled
         self.orders &= other.orders
         values = None if self.values is None or other.values is None else self.values | other.values
         self.values = None if values is None or len(values) > MOST_TEXTS else values
@@ -80,7 +80,8 @@ class _Findings:
         """Kinds of cells, beside gaps, that do not go with the findings of all ranks."""
         if self.numeric:
             return {"infinity"} if self.boolean else {"infinity", "text"}
-        return {"text"} if self.respelled and not self.category else set()
+        like_numbers = self.respelled and self.numbers + self.respelled >= self.texts - self.respelled
+        return {"respelled"} if like_numbers and not self.category else set()
 
     def column(self, name: str, dates: str, *, gaps: bool) -> Column:
         if self.numeric and (self.numbers or self.texts or self.typed):
@@ -120,7 +121,7 @@ class Survey:
             only_texts = cells.are_texts or chosen
             numbers = np.full(gaps.size, np.nan) if only_texts else cells.numbers
             block = _Findings(typed=typed, truths=cells.are_truths, category=only_texts, codes=cells.has_codes)
-            texts = ~gaps & only_texts
+            texts, respelled = ~gaps & only_texts, np.zeros_like(gaps)
             if not typed and (found.values is not None or np.isnan(numbers[~gaps]).any()):
                 known, which = cells.encoded
                 others = [
@@ -128,14 +129,17 @@ class Survey:
                 ]
                 texts = np.array([*others, False])[which]
                 block.values = set(known) - self._notation.missing
-                block.respelled, block.orders = found.respelled, frozenset() if chosen else found.orders
+                block.orders = frozenset() if chosen else found.orders
                 for text in itertools.compress(known, others):
-                    block.respelled = block.respelled and bool(other_notations(text))
                     block.orders = block.orders and block.orders & orders_of(text)
+                if not only_texts:
+                    ways = (other and bool(other_notations(text)) for text, other in zip(known, others, strict=True))
+                    respelled = np.array([*ways, False])[which]
             block.numbers, block.texts = int((~texts & ~gaps).sum()), int(texts.sum())
+            block.respelled = int(respelled.sum())
             found.add(block)
             infinite = ~np.isfinite(numbers) & ~gaps & ~texts
-            for kind, where in (("text", texts), ("gap", gaps), ("infinity", infinite)):
+            for kind, where in {"text": texts, "respelled": respelled, "gap": gaps, "infinity": infinite}.items():
                 if where.any() and kind not in found.first:
                     row = int(where.argmax())
                     found.first[kind] = first + row, cells.text(row)

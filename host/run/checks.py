@@ -143,6 +143,7 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     """Refuse ranks with another version, other options or other contents of files than rank 0; names may differ."""
     if ranks.size == 1:
         return
+    from p4sgd.host.data.read import STANDARD_INPUT
     from p4sgd.host.devices import CLUSTER
     from p4sgd.host.distributed.communicator import check_same
     from p4sgd.host.files import fingerprint
@@ -150,6 +151,8 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
     facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
     facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
+    if request.source == STANDARD_INPUT:
+        raise UserError("DATA - is standard input, which one process reads: write the data to a file for several")
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     if request.device == CLUSTER:
         files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)

@@ -17,9 +17,9 @@ def commands(group=main):
     return {name: group.get_command(context, name) for name in group.list_commands(context)}
 
 
-def run(*words: object, status: int = 0) -> Result:
+def run(*words: object, status: int = 0, stdin: str | None = None) -> Result:
     """Run ``p4sgd`` in this process, and check its exit status."""
-    done = CliRunner().invoke(main, list(map(str, words)), prog_name="p4sgd")
+    done = CliRunner().invoke(main, list(map(str, words)), prog_name="p4sgd", input=stdin)
     assert done.exit_code == status, done.output
     return done
 

@@ -83,7 +83,7 @@ class CsvSource(TableSource):
     def _form(self) -> _Form:
         return _detect(self._utf8, self.options, self.name)
 
-    @property
+    @cached_property
     def columns(self) -> Columns:
         return self._form.columns
 
@@ -149,8 +149,8 @@ class CsvSource(TableSource):
     def settle(self, ranks: Communicator) -> FeatureSpace:
         space, guessed = super().settle(ranks), self._decoded[1]
         if guessed is not None:
-            told = f"is not UTF-8 text: read as {guessed}, the encoding of Windows: --encoding NAME takes another"
-            self.remarks = (*self.remarks, f"{self.name}: {told}")
+            told = f"the text is not UTF-8, so it is read as {guessed}, that of Windows: --encoding NAME takes another"
+            self.remarks = (*self.remarks, told)
         return space
 
     def _arrays(self) -> Iterator[Arrays]:

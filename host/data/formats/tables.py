@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import MISSING, TYPED, CellError, Notation, RawLabels, weights_of
+from p4sgd.host.data.cells import MISSING, TYPED, CellError, Cells, Notation, RawLabels, weights_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, no_numbers
@@ -113,6 +113,15 @@ class TableSource(Source):
                 place = self._locate(arrays.first + error.row, weight)
                 raise error.described(place, self._unit, weight=True) from None
             yield Rows(rows, labels, weights)
+
+    def read_ids(self) -> tuple[str, list[str]]:
+        """Header, or number, and cells as texts of the column with the IDs, and no other; missing ones are empty."""
+        place = self.columns.id
+        assert place is not None
+        self.columns = replace(self.columns, features=(place,), labels=(), weight=None)
+        title = self.columns.names[place] if self.columns.names else f"column {place + 1}"
+        texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
+        return title, [text or "" for part in texts for text in part]
 
     def _tell(self, cell: CellError) -> UserError:
         return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)

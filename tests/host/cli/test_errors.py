@@ -30,6 +30,9 @@ FILES = {
     "sparse.libsvm": "1 1:1 200:3\n-1 3:1\n" * 5,
     "wide.libsvm": f"1 1:1\n-1 {1 << 26}:1\n" * 5,
     "weights.csv": "a,w,label\n1,2,0\n3,-1,1\n",
+    "commas.csv": 'a,town,y\n"1,000",x,0\n"2,000",z,1\n',
+    "when.csv": "day,y\n03/04/2024,0\n05/06/2024,1\n",
+    "latin.csv": "a,town,y\n1,Köln,0\n2,Bonn,1\n".encode("cp1252"),
     "broken.libsvm.gz": gzip.compress(GOOD.encode())[:-12],
     "notes": "years of work",
     "worker1.p4sgd": "years of work",
@@ -61,6 +64,25 @@ READ = [  # data that cannot be read, or do not suit
     ("evaluate model nowhere.csv", "nowhere.csv: there is no such file"),
     ("evaluate model strange.npz", "strange.npz.*neither 0 nor 1"),
     ("predict hinge iris --probabilities", "no probabilities"),
+]
+
+SPELT = [  # texts in other notations, encodings and types
+    (
+        "commas.csv",
+        r"line 2, column 1 .a.: '1,000' is .* --thousands , if it is 1000 or --decimal , if it is 1, or --cat",
+    ),
+    ("commas.csv --decimal x", "--decimal must be one of '.' ',', not 'x'"),
+    ("commas.csv --thousands x", "--thousands must be one of ',' .*, not 'x'"),
+    ("commas.csv --decimal , --thousands ,", "--decimal is ',', and so is --thousands"),
+    ("commas.csv --categorical nix", "commas.csv: there is no column 'nix' for --categorical; there are a, town, y"),
+    ("commas.csv --categorical y", r"commas.csv, column 3 \(y\): is no feature: leave --categorical out"),
+    ("latin.csv --encoding utf-8", "latin.csv, line 2: is not utf-8 text: say which encoding it has with --encoding"),
+    ("latin.csv --encoding klingon", "--encoding must be an encoding that Python knows, .* not 'klingon'"),
+    ("when.csv --dates days", "when.csv: day has dates whose day and month may be either way round: write the year"),
+    ("when.csv --dates soon", "'--dates': there is no choice 'soon': choose one of text, days, parts"),
+    ("good.libsvm --dates days", "good.libsvm: --dates days is for CSV and Parquet files: leave it out"),
+    ("good.libsvm --decimal ,", "--decimal is for csv, but good.libsvm is libsvm: leave it out"),
+    ("iris --categorical 1", "--categorical is for csv, parquet, but iris is built in: leave it out"),
 ]
 
 OPTIONS = [  # options that do not suit the data, each other, or the command
@@ -258,7 +280,10 @@ CASES = [
     *((f"train --resume kept {words}", says) for words, says in RESUMED),
     *((f"train folder {words}", says) for words, says in PREPARED),
     *((f"tune {words}", says) for words, says in TUNED),
-    *((f"train {words}", says) for words, says in (*FOLDED, *WEIGHED)),
+    *((f"train {words}", says) for words, says in (*FOLDED, *WEIGHED, *SPELT)),
+    ("predict model breast_cancer --id-column a", "--id-column is for csv, parquet, but breast_cancer is built in"),
+    ("predict towns commas.csv --thousands , --id-column nix", "no column 'nix' for --id-column; there are a, town, y"),
+    ("predict towns commas.csv --thousands , --categorical a", "column 1 .a.: held no texts in training: leave --cat"),
     *((f"train {words} --init model", says) for words, says in BEGUN),
     ("train breast_cancer --init good.csv", "good.csv: not a model file of p4sgd"),
     *((f"simulate digits:3 {words}", says) for words, says in SIMULATED),
@@ -287,6 +312,7 @@ def files(tmp_path_factory):
         f"train breast_cancer --epochs 1 --out {folder}/model --checkpoint {folder}/kept --lr 0.5",
         f"train iris:1 --epochs 1 --loss hinge --out {folder}/hinge",
         f"data prepare iris:1 --out {folder}/folder",
+        f"train {folder}/commas.csv --thousands , --epochs 1 --out {folder}/towns",
     ):
         done = CliRunner().invoke(main, words.split())
         assert done.exit_code == 0, done.output

@@ -75,6 +75,34 @@ def test_one_prediction_a_line_on_standard_output_or_in_a_file(model):
         assert (done.stdout, path in done.stderr) == ("", True), "what cannot be written is not announced"
 
 
+def test_ids_are_carried_into_predictions():
+    """From a file or standard input, with headers or without, a feature or not."""
+    rows = [[f"k{place}", place, place % 7, "yes" if place % 7 > 3 else "no"] for place in range(60)]
+    write_table("customers.csv", ["customer", "age", "visits", "label"], rows)
+    train("customers.csv", "--ignore-column", "customer", "--epochs", 3)
+    plain = predicted("customers.csv", "--probabilities").splitlines()
+    named = predicted("customers.csv", "--probabilities", "--id-column", "customer").splitlines()
+    assert named == ["customer,prediction,probability yes", *(f"k{place},{line}" for place, line in enumerate(plain))]
+    piped = run("predict", "model", "-", "--probabilities", "--id-column", 1, stdin=Path("customers.csv").read_text())
+    assert piped.stdout.splitlines() == named
+    document = json.loads(predicted("customers.csv", "--id-column", "age", "--json"))
+    assert (document["ids"], len(document["predictions"])) == ([str(place) for place in range(60)], 60)
+    write_table("bare.csv", None, [[row[1], row[2], row[0]] for row in rows])
+    bare = predicted("bare.csv", "--probabilities", "--no-header", "--id-column", -1).splitlines()
+    assert bare[1:] == named[1:]
+
+
+def test_standard_input_is_read_like_a_file():
+    rows = [[place % 5, place % 3, int(place % 5 > 2)] for place in range(60)]
+    write_table("data.csv", ["a", "b", "label"], rows)
+    text = Path("data.csv").read_text()
+    expected = json.loads(run("train", "data.csv", "--epochs", 3, "--json").stdout)
+    found = json.loads(run("train", "-", "--epochs", 3, "--json", stdin=text).stdout)
+    assert (found["weights_sha256"], found["data"]) == (expected["weights_sha256"], "standard input")
+    mistake = run("train", "-", status=2, stdin=text + "x,1,1\n").stderr
+    assert "standard input, line 62, column 1 (a): 'x' is not a number" in mistake
+
+
 def test_data_without_labels(model):
     """A table as wide as the model has features has no label column."""
     np.savetxt("new.csv", CANCER.data, delimiter=",", fmt="%.17g")

@@ -1,6 +1,7 @@
 """CSV files: headers, delimiters, label columns, and every way to get one wrong."""
 
 import io
+import shlex
 import threading
 from contextlib import nullcontext as nothing
 from types import SimpleNamespace
@@ -9,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.cells import Notation, other_notations
 from p4sgd.host.data.formats import csv_file
 from p4sgd.host.data.formats.source import NotNumbersError
 from p4sgd.host.errors import UserError
@@ -81,7 +84,7 @@ MISTAKES = [  # contents, options, and the message after the name of the file
             ("1,2", ": has 2 fields, line 1 has 3"),
             ("x,2,1", ", column 1 .age.: 'x' is not a number"),
             ("1,0x10,1", ", column 2 .height.: '0x10' is not a number"),
-            ('1,"2,5",1', ", column 2 .height.: '2,5' is not a number: say --decimal , if it is 2.5$"),
+            ('1,"2,5",1', ", column 2 .height.: '2,5' is not a number: say --decimal , if it is 2.5, or --categorical"),
             ("1,,1", ", column 2 .height.: the value is missing: fill it in or leave the line out"),
             ("NA,2,1", ", column 1 .age.: the value is missing .NA."),
             ("inf,2,1", ", column 1 .age.: the value is inf: it must be finite"),
@@ -106,7 +109,7 @@ MISTAKES = [  # contents, options, and the message after the name of the file
     (
         "a;label\n1,5;0\n1.5;1\n",
         {"decimal": ","},
-        ", line 3, column 1 .a.: '1.5' is not a number: say --decimal . if it is 1.5$",
+        ", line 3, column 1 .a.: '1.5' is not a number: say --decimal . if it is 1.5, or",
     ),
     ("a;label\n1,5;0\n", {"categorical": ["b"]}, ": there is no column 'b' for --categorical; there are a, label"),
     ("a;label\n15;0\n", {"categorical": ["label"]}, r", column 2 \(label\): is no feature: leave --categorical out"),
@@ -269,7 +272,7 @@ def test_a_label_column_that_is_guessed_is_told(tmp_path):
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
     path = write(tmp_path, f"6,4;-0,1;{end}\n2,7;-0,8;{end}\n".replace(";", delimiter))
-    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: say --decimal , if it is 6.4$"):
+    with pytest.raises(UserError, match=r"line 1, column 1: '6,4' is not a number: say --decimal , if it is 6.4, or"):
         read_dataset(path, header=False)
     data = read_dataset(path, header=False, decimal=",")
     assert data.features[:, :2].tolist() == [[6.4, -0.1], [2.7, -0.8]]
@@ -277,6 +280,65 @@ def test_decimal_commas_do_not_divide_fields(tmp_path, end, delimiter):
     for forced in "~ ":
         path = write(tmp_path, "1,2,0\n3,4,1\n".replace(",", forced))
         assert read_dataset(path, delimiter=forced).features.tolist() == [[1, 2], [3, 4]]
+
+
+def spelt(value, decimal, thousands):
+    return f"{value:,.3f}".translate({ord(","): thousands, ord("."): decimal})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(*[st.integers(-(10**12), 10**12)] * 3), min_size=2, max_size=6),
+    decimal=st.sampled_from(".,"),
+    thousands=st.sampled_from(["", ",", ".", " ", "\u00a0", "'", "_"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"]),
+    delimiter=st.sampled_from("|;\t"),
+)
+def test_other_spellings_are_the_same_numbers(tmp_path_factory, rows, decimal, thousands, encoding, delimiter):
+    """Of features and labels, in any encoding, and what is remembered of them reads the next file."""
+    assume(decimal != thousands)
+    values = [[value / 1000 for value in row] for row in rows]
+    lines = [["fläche", "b", "y"], *([spelt(value, decimal, thousands) for value in row] for row in values)]
+    path = tmp_path_factory.mktemp("spelt") / "data.csv"
+    path.write_text("".join(delimiter.join(line) + "\n" for line in lines), encoding=encoding)
+    how = {"decimal": decimal, "thousands": " " if thousands == "\u00a0" else thousands or None}
+    data = read_dataset(path, **how)
+    assert np.column_stack([data.features, data.labels]).tolist() == [
+        [float(f"{v:.3f}") for v in row] for row in values
+    ]
+    assert data.feature_names == ("fläche", "b")
+    assert any("cp1252" in remark for remark in data.remarks) == (encoding == "cp1252")
+    assert read_dataset(path, like=data.space).features.tolist() == data.features.tolist()
+
+
+def test_strict_groups_of_digits_and_ways_to_read_a_number():
+    """Followed advice reads the number that it tells."""
+    for text in ("1,5", "1,00", "12,3456", "1,000,00", ",000", "1,,000"):
+        assert Notation(thousands=",").number(text) is None
+    for text in ("1,000", "3,5", "1.234,5", "1,234.5", "1 000", "1'000.5", "12,34,567", "-,5", "1\u00a0000,5e3"):
+        ways = other_notations(text)
+        assert ways
+        for value, words in ways.items():
+            chosen = dict(zip(*[iter(shlex.split(words.replace("--", "")))] * 2, strict=True))
+            assert Notation(**chosen).number(text) == value
+    assert not any(map(other_notations, ["x", "1-5", "12:30", "1.2.3", "2024-01-05", "31.12.2024", "1,2,3", ""]))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_digits_in_quotes_after_a_0_are_texts(tmp_path, monkeypatch, size):
+    """Wherever in the file such digits are, and only in columns that have them."""
+    codes = ['"94016"'] * 40 + ['"01001"'] + ['"60601"'] * 40
+    lines = [f'{code},"{place}",{place % 2}\n' for place, code in enumerate(codes)]
+    quoted = write(tmp_path, "zip,n,y\n" + "".join(lines))
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 100)
+    (tables,) = {read.table for read in run_ranks(size, lambda ranks: read_dataset(quoted, communicator=ranks))}
+    assert [column.to_json()["values"] for column in tables.columns] == [["01001", "60601", "94016"], None]
+    plain = write(tmp_path, "zip,n,y\n" + "".join(lines).replace('"', ""))
+    for categorical, first in (([], 94016), (["zip"], 2)):
+        for read in run_ranks(
+            size, lambda ranks, which=categorical: read_dataset(plain, categorical=which, communicator=ranks)
+        ):
+            assert read.features[0, 0] == first if read.communicator.rank == 0 else True
 
 
 def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatch):
