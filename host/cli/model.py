@@ -242,6 +242,7 @@ def inspect(model: Path, top: int, output: Output) -> None:
         "named": bool(space.names),
         "zero_based": space.zero_based,
         "hash_bits": space.hash_bits,
+        "offset": space.offset,
         "table": None if space.encoding is None else space.encoding.to_json(),
         "reading": None if space.reading is None else space.reading.to_json(),
         "planes": form.stored,
@@ -318,6 +319,7 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -
     check_apart([out], [model, options.options_file()])
     check_absent(out, overwrite=overwrite)
     with output.working("exporting"):
+        from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET
         from p4sgd.host.training.export import to_onnx, to_sklearn
         from p4sgd.host.training.model_file import load_model
 
@@ -329,6 +331,12 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -
         output.remark(
             f"the model takes {loaded.space.count} features made of {loaded.space.column_count} columns of a table, in "
             f"the order of their names ({listed(loaded.space.names, 5)}); {kind} gets them as they are, not the table"
+        )
+    if loaded.space.offset is not None:
+        how = {OFFSET: "add offsets to them", EXPOSURE: "multiply them by exposures"}[loaded.space.offset]
+        output.remark(
+            f"the model was trained with an {loaded.space.offset} of every sample, which {kind} does not get: "
+            f"its predictions are those without: {how}"
         )
     output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})
     output.say(f"{model} for {kind} in {out}, {len(content):,} bytes")

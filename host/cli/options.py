@@ -261,6 +261,19 @@ reading = together(
         "importance and the array weights of an NPZ file are weights without it.",
     ),
     click.option(
+        "--offset-column",
+        metavar="COLUMN",
+        help="Column of a table with a known addend of each prediction: with the losses poisson, gamma and tweedie of "
+        "its logarithm, of two classes of the logarithm of the odds. Vowpal Wabbit's base and the array offset of an "
+        "NPZ file are offsets without it.",
+    ),
+    click.option(
+        "--exposure-column",
+        metavar="COLUMN",
+        help="Column of a table to which each target is in proportion, above 0, such as the time in which events were "
+        "counted, for the losses poisson, gamma and tweedie. The array exposure of an NPZ file is one without it.",
+    ),
+    click.option(
         "--ignore-column",
         "ignore_columns",
         metavar="COLUMN",
@@ -317,7 +330,7 @@ reading = together(
 
 
 _READING = (
-    *("file_format", "label_column", "weight_column", "ignore_columns"),
+    *("file_format", "label_column", "weight_column", "offset_column", "exposure_column", "ignore_columns"),
     *("categorical", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
     *("zero_based", "hash_bits"),
 )

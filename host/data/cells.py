@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.sample_numbers import RULES
+from p4sgd.host.data.sample_numbers import suits as suits_role
 from p4sgd.host.errors import UserError, on_command_line, option, shortened
 
 MISSING = frozenset(
@@ -209,20 +211,24 @@ class CellError(Exception):
         self.row, self.column, self.text, self.gap, self.notation = row, column, text, gap, notation
         self.order = ""
 
-    def described(self, place: str, unit: str = "row", *, weight: bool = False) -> UserError:
-        """The error for the user; a sample is in a ``unit``, a line or a row."""
+    def described(self, place: str, unit: str = "row", role: str | None = None) -> UserError:
+        """The error for the user; a sample is in a ``unit``, a line or a row. A value that is of no feature has a
+        ``role``, one of `p4sgd.host.data.sample_numbers.ROLES`."""
         if self.text is None or self.gap:
             shown = f" ({self.text})" if self.text else ""
-            more = "" if weight else f", or train with {option('missing', 'mean')} or {option('missing', 'indicator')}"
+            more = "" if role else f", or train with {option('missing', 'mean')} or {option('missing', 'indicator')}"
             return UserError(f"{place}: the value is missing{shown}: fill it in or leave the {unit} out{more}")
         if self.order:
             form = "-".join({"y": "2024", "m": "03", "d": "31"}[part] for part in self.order)
             return UserError(f"{place}: {shortened(self.text)} is not a date such as {form}: correct it")
         value = self.notation.number(self.text)
-        if weight and value is not None and value < 0:
-            return UserError(f"{place}: the weight is {value:g}: it must be at least 0")
+        if role and value is not None and np.isfinite(value):
+            return UserError(f"{place}: the {role} is {value:g}: it must be {RULES[role]}")
         if value is not None:
             return UserError(f"{place}: the value is {self.text}: it must be finite")
+        if role:
+            remedy = on_command_line(f"correct it, or name another column with --{role}-column", "correct it")
+            return UserError(f"{place}: the {role} {shortened(self.text)} is not a number: {remedy}")
         ways = _ways_to_read(self.text, self.notation)
         remedy = on_command_line(
             f"say {ways}, or --categorical if the column has texts"
@@ -334,10 +340,11 @@ class Cells:
         return CellError(row, column, self.text(row), gap=bool(self.gaps[row]), notation=self.notation)
 
 
-def weights_of(array: Any, notation: Notation = PLAIN) -> npt.NDArray[np.float64]:
-    """Weights of samples in a pyarrow array of numbers or texts, float64 (rows,); `CellError` for the first below 0."""
+def numbers_of(array: Any, role: str, notation: Notation = PLAIN) -> npt.NDArray[np.float64]:
+    """Numbers of samples in a pyarrow array of numbers or texts, float64 (rows,); `CellError` for the first that does
+    not suit its role."""
     cells = Cells(array, notation)
-    strange = ~(np.isfinite(cells.numbers) & (cells.numbers >= 0))
+    strange = ~suits_role(cells.numbers, role)
     if strange.any():
         raise cells.error(strange)
     return cells.numbers

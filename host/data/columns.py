@@ -1,11 +1,13 @@
 """Choice of the feature columns and the label column of a table."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from p4sgd.host.data.cells import MISSING, PLAIN, Notation, number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.reading import TableColumn, TableReading
+from p4sgd.host.data.sample_numbers import OFFSETS, ROLES, WEIGHT
 from p4sgd.host.errors import UserError, listed
 
 LABEL_NAMES = ("label", "target", "class", "y")
@@ -20,9 +22,9 @@ class ReadOptions:
     """Options for reading a source; every reader uses those that concern its format.
 
     Columns of tables are given by header, or by number from 1 or backwards from −1: the label, further labels
-    (``target_columns``, the last features of what is read until `Source.finish`), weights of samples,
-    ``ignore_columns``, which are neither features nor label, and ``id_column``, which is a feature if ``like`` says
-    so.
+    (``target_columns``, the last features of what is read until `Source.finish`), weights, offsets or exposures of
+    samples, ``ignore_columns``, which are neither features nor label, and ``id_column``, which is a feature if ``like``
+    says so.
 
     Parameters
     ----------
@@ -67,6 +69,8 @@ class ReadOptions:
     hash_bits: int | None = None
     missing: str = "error"
     weight_column: str | int | None = None
+    offset_column: str | int | None = None
+    exposure_column: str | int | None = None
     target_columns: tuple[str | int, ...] = ()
     dates: str = "text"
     categorical: tuple[str | int, ...] = ()
@@ -97,9 +101,10 @@ class Columns:
     """The ``count`` columns of the table ``source``, with their ``names``; empty if there are none.
 
     ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
-    ``labels`` and ``weight`` are those of the labels and of the weights of samples, none if they are not needed,
-    ``ignored`` those left out at the user's wish, and ``id`` is that of the names of samples. ``remarks`` tell which
-    columns were taken for the label, or left out, if nobody has named them.
+    ``labels`` are those of the labels, ``beside`` those of numbers of samples by their roles
+    (`p4sgd.host.data.sample_numbers.ROLES`), without labels and weights if these are not needed; ``ignored`` are those
+    left out at the user's wish, and ``id`` is that of the names of samples. ``remarks`` tell which columns were taken
+    for the label, or left out, if nobody has named them.
     """
 
     source: str
@@ -107,7 +112,7 @@ class Columns:
     names: tuple[str, ...]
     features: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
-    weight: int | None = None
+    beside: Mapping[str, int] = field(default_factory=dict)
     ignored: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
     id: int | None = None
@@ -128,11 +133,11 @@ class Columns:
     @property
     def reading(self) -> TableReading:
         """What to remember to read other tables alike."""
-        places = (*self.labels, *self.ignored, *([] if self.weight is None else [self.weight]))
+        places = (*self.labels, *self.ignored, *self.beside.values())
         kept = {place: TableColumn(place + 1, self.names[place] if self.names else "") for place in places}
-        weight = None if self.weight is None else kept[self.weight]
-        labels, ignored = ([kept[place] for place in each] for each in (self.labels, self.ignored))
-        return TableReading(self.count, tuple(labels), weight, tuple(ignored))
+        labels, ignored = (tuple(kept[place] for place in each) for each in (self.labels, self.ignored))
+        beside: dict[str, Any] = {role: kept[place] for role, place in self.beside.items()}
+        return TableReading(self.count, labels, ignored=ignored, **beside)
 
     def __getitem__(self, place: int) -> str:
         """A column in a message: its number from 1, and its name if it has one."""
@@ -185,29 +190,32 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         table = replace(table, id=place)
         if like is None or not table.names or table.names[place] not in like.column_names:
             ignored.add(place)
-    weight = None
-    if options.weight_column is not None:
-        weight = table.find(options.weight_column, "--weight-column")
-        if weight in ignored:
-            raise table.refusal(weight, "has the weights, so it cannot be ignored")
+    roles = _find_roles(table, options, ignored)
     named = [] if options.label_column is None else [options.label_column, *options.target_columns]
     if table.names and not options.labels_needed:
         named = [choice for choice in named if choice in table.names or number(str(choice)) is not None]
     labels = [table.find(choice, "--label-column") for choice in named]
     for place in labels:
-        if place in ignored or place == weight:
-            problem = "it cannot be ignored" if place in ignored else "it cannot have the weights"
-            raise table.refusal(place, f"is the label, so {problem}")
+        if place in ignored:
+            raise table.refusal(place, "is the label, so it cannot be ignored")
+        for role, other in roles.items():
+            if other == place:
+                raise table.refusal(place, f"is the label, so it cannot have the {role}s")
         if labels.count(place) > 1:
             raise table.refusal(place, "is a label already: name it once")
     # Numbers of columns are not what they were where the user leaves columns out.
     known = None if like is None or (options.ignore_columns and not table.names) else like.reading
     if known is not None:
-        again = [known.find(column, table.names, count) for column in (*known.ignored, known.weight)]
-        if weight is None and again[-1] not in (*ignored, *labels):
-            weight = again[-1]
-        ignored |= {place for place in again[:-1] if place is not None and place not in (*labels, weight)}
-    left = [place for place in range(count) if place not in ignored and place != weight]
+        for role, column in known.beside.items():
+            given = roles.keys() & ({role} if role == WEIGHT else OFFSETS)
+            found = known.find(column, table.names, count)
+            if found is not None and not given and found not in (*ignored, *labels, *roles.values()):
+                roles[role] = found
+        again = [known.find(column, table.names, count) for column in known.ignored]
+        ignored |= {place for place in again if place is not None and place not in (*labels, *roles.values())}
+    if like is not None and like.offset is not None and not roles.keys() & OFFSETS:
+        raise _lacks_offsets(source, like)
+    left = [place for place in range(count) if place not in ignored and place not in roles.values()]
     if not left:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     if options.label_column is None:
@@ -226,7 +234,8 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         elif len(features) != like.column_count:
             raise UserError(f"{source}: there are {len(features)} features{beside}, {like.column_count} are needed")
     if not options.labels_needed:
-        return replace(table, features=features, remarks=tuple(remarks))
+        offsets = {kind: roles[kind] for kind in OFFSETS if kind in roles}
+        return replace(table, features=features, beside=offsets, remarks=tuple(remarks))
     trained = () if known is None or options.label_column is not None else known.labels
     missing = [each.header for each in trained if table.names and each.header and each.header not in table.names]
     if missing:
@@ -242,11 +251,37 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
         table.names,
         (*features, *labels[1:]),
         tuple(labels),
-        weight,
+        roles,
         tuple(sorted(ignored)),
         tuple(remarks),
         table.id,
     )
+
+
+def _find_roles(table: Columns, options: ReadOptions, ignored: set[int]) -> dict[str, int]:
+    """Indices of the columns of numbers of samples that the user has chosen, by role."""
+    roles: dict[str, int] = {}
+    for role in ROLES:
+        choice = getattr(options, f"{role}_column")
+        if choice is None:
+            continue
+        place = table.find(choice, f"--{role}-column")
+        if place in ignored or place in roles.values():
+            other = "be ignored" if place in ignored else "be another number of the sample"
+            raise table.refusal(place, f"has the {role}s, so it cannot {other}")
+        roles[role] = place
+    if all(kind in roles for kind in OFFSETS):
+        remedy = "add the logarithm of the exposure to the offset, and give that alone"
+        raise UserError(f"{table.source}: has --offset-column and --exposure-column: {remedy}")
+    return roles
+
+
+def _lacks_offsets(source: str, like: FeatureSpace) -> UserError:
+    column = None if like.reading is None else like.reading.beside.get(like.offset or "")
+    lacks = f"the model was trained with an {like.offset} of every sample"
+    if column is not None:
+        lacks = f"the {like.offset} column {column.header or column.number} is missing, which the model needs"
+    return UserError(f"{source}: {lacks}: --{like.offset}-column names one")
 
 
 def is_number(column: str | int | None) -> bool:

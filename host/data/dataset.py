@@ -12,7 +12,7 @@ from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.matrix import Features, checked, stored_values, to_dense
 from p4sgd.host.data.reading import TableReading
-from p4sgd.host.data.sample_weights import check_weights, counting
+from p4sgd.host.data.sample_numbers import WEIGHT, check_numbers, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
@@ -86,7 +86,7 @@ class Dataset:
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
     offsets, offset_kind
         float64 (samples,): known addends of the activations, in the unit of a number to predict, with a logarithmic
-        link of its logarithm; and what they were given as, one of `p4sgd.host.data.offsets.KINDS`; or ``None``.
+        link of its logarithm; and what they were given as (`p4sgd.host.data.sample_numbers.OFFSETS`); or ``None``.
 
     Raises `UserError` if there are no samples or no features, if the shapes do not match, or if a label or a weight is
     not finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
@@ -129,7 +129,7 @@ class Dataset:
                 raise UserError(f"{self.name}: {problem}")
         check_labels(self.labels, self.name)
         if self.sample_weights is not None:
-            check_weights(self.sample_weights, self.name)
+            check_numbers(self.sample_weights, WEIGHT, self.name)
 
     @property
     def samples(self) -> int:

@@ -197,7 +197,7 @@ class FeatureSpace:
     format begin at 0; ``None`` if that is not known. If names or indices are hashed, ``count`` is 2^``hash_bits``, and
     the reader of the format says which column a feature belongs to. ``encoding`` tells, if the source is a table with
     texts or gaps, how features are made of its columns, and ``reading``, if it is any table, which other columns there
-    are. ``offset`` is the kind of offsets that the samples have (`p4sgd.host.data.offsets.KINDS`), if they have any.
+    are. ``offset`` is the kind of offsets that the samples have, if any (`p4sgd.host.data.sample_numbers.OFFSETS`).
     """
 
     count: int

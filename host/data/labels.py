@@ -10,7 +10,7 @@ import numpy as np
 
 from p4sgd.host.data.cells import EXACT, number
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
-from p4sgd.host.data.sample_weights import average, relative
+from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Task
 
@@ -204,7 +204,7 @@ class LabelCoding:
         return signs
 
     def shift(self, offsets: FloatArray) -> FloatArray:
-        """What offsets (`p4sgd.host.data.offsets`) add to activations; float64 of the same shape."""
+        """What offsets (`p4sgd.host.data.sample_numbers`) add to activations; float64 of the same shape."""
         return offsets / self.scale if self.task is Task.REGRESSION else offsets
 
     def name(self, label: float) -> str | int | float:

@@ -28,7 +28,7 @@ FORMATS = {
 }
 """Module and class of the reader by name of the format. Reading a file imports only what its format needs."""
 
-_COLUMNS = ("label_column", "weight_column", "ignore_columns")
+_COLUMNS = ("label_column", "weight_column", "offset_column", "exposure_column", "ignore_columns")
 
 FORMAT_ARGUMENTS = {
     "libsvm": ("zero_based", "hash_bits"),

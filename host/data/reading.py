@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from p4sgd.host.data.sample_numbers import ROLES
+
 
 class TableColumn(NamedTuple):
     """A column of a table: its ``number`` from 1 and its ``header``, empty if there is none."""
@@ -22,8 +24,10 @@ class TableReading:
     ----------
     count
         All columns, features included.
-    labels, weight, ignored
-        The columns of labels, of the weights of samples, and those that were left out.
+    labels, ignored
+        The columns of labels, and those that were left out.
+    weight, offset, exposure
+        The columns of such numbers of samples, by their roles (`p4sgd.host.data.sample_numbers`).
     decimal, thousands, missing_values
         As in `p4sgd.host.data.columns.ReadOptions`.
     """
@@ -35,20 +39,25 @@ class TableReading:
     decimal: str = "."
     thousands: str = ""
     missing_values: tuple[str, ...] = ()
+    offset: TableColumn | None = None
+    exposure: TableColumn | None = None
+
+    @property
+    def beside(self) -> dict[str, TableColumn]:
+        """The columns of numbers of samples by role."""
+        return {role: column for role in ROLES if (column := getattr(self, role)) is not None}
 
     @property
     def apart(self) -> tuple[TableColumn, ...]:
         """All these columns."""
-        return (*self.labels, *self.ignored, *(() if self.weight is None else (self.weight,)))
+        return (*self.labels, *self.ignored, *self.beside.values())
 
-    def find(self, column: TableColumn | None, headers: Sequence[str], count: int) -> int | None:
+    def find(self, column: TableColumn, headers: Sequence[str], count: int) -> int | None:
         """Index of a column in a table with these headers, or with so many columns; ``None`` if it is not there.
 
         It is the one with its header, where this tells one column; where either table has no headers, or several
         columns have it, it is the one with its number in a table of as many columns.
         """
-        if column is None:
-            return None
         if headers and column.header and headers.count(column.header) < 2:
             return headers.index(column.header) if column.header in headers else None
         place = column.number - 1
@@ -63,8 +72,8 @@ class TableReading:
 
     def describe(self) -> dict[str, str]:
         """The columns by what they are, for people."""
-        weight = () if self.weight is None else (self.weight,)
-        roles = {"label column": self.labels, "weight column": weight, "ignored columns": self.ignored}
+        beside = {f"{role} column": (column,) for role, column in self.beside.items()}
+        roles = {"label column": self.labels, **beside, "ignored columns": self.ignored}
         described = {
             role: ", ".join(column.header or str(column.number) for column in columns)
             for role, columns in roles.items()

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.offsets import EXPOSURE, OFFSET, offsets_of
+from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, is_plain, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors, warn

@@ -1,6 +1,9 @@
 """Losses with a logarithmic link: predictions are e^z, and the exponential in residuals is limited."""
 
+import functools
+import math
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +64,9 @@ class Poisson(LogLink):
     shape = Shape(jumps=(_LIMIT,))
     largest_error = 1.3e-2
 
+    def with_offsets(self) -> Loss:
+        return _poisson_of_rates()
+
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return _antiderivative(z) - y * z + _times_log(y, y) - y
 
@@ -105,77 +111,55 @@ class Gamma(LogLink):
         return 2 * (np.log(predicted / target) + target / predicted - 1)
 
 
-_SIDE = 25.0
-"""A label is this number and log y, or this number below 0 where y = 0. The table has 32 on either side of 0; a sample
-leaves its side where e^z is e^25 times too large."""
-
 _LOW, _HIGH = 6.0, 8.0
 """log(e^z / y), or z where y = 0, counts as −6 to 8 in residuals, if the `_LIMIT` of exponents is not nearer."""
 
-_SMALLEST = float(np.exp(-12.0))  # a smaller y counts as 0 in residuals
-_WIDTH = 0.25  # of the table's lines
 
-
-class Tweedie(LogLink):
-    """Half the deviance of a Tweedie distribution of power p, between Poisson (1) and gamma (2), for y ≥ 0.
+class _ByRatios(LogLink):
+    """Half the deviance of a power p from 1 to below 2, by a table for any y ≥ 0.
 
     The residual e^((2−p)z) − y·e^((1−p)z) is a product of label and function, which no loss table is. For y > 0 it is
     y^(2−p) · (e^((2−p)t) − e^((1−p)t)) with t = z − log y: a function of z − o with o = 25 + log y, times a weight of
     the sample. For y = 0 it is e^((2−p)z), another function, which the table has on its other side: there o = −25, and
-    a label below 0 makes s = −1. Exponents count as at most 4, and t, or z for y = 0, as at least −6 and at most 8; ℓ
-    is the tangent beyond. A `ValueError` if p is not above 1 and below 2.
+    a label below 0 makes s = −1. Exponents count as at most 4, and t, or z for y = 0, as at least −6 and at most 8.
     """
 
-    name = "tweedie"
-    summary = "numbers of at least 0 of which many may be 0, as claims are; predicts e^z"
     task = Task.NON_NEGATIVE
     label_mode = LabelMode(sign=True, offset=True)
     weighs = True
     step = 0.5
+    _side: ClassVar[float] = 25.0
+    """A label is this number and log y, or this number below 0 where y = 0; a sample leaves its side of the table where
+    e^z is e^25 times too large."""
+    _smallest: ClassVar[float] = math.exp(-12.0)
+    """A smaller y counts as 0 in residuals."""
+    _width: ClassVar[float] = 0.25
+    """Of the table's lines, of which there are 128 on either side of 0."""
 
-    def __init__(self, tweedie_power: float = 1.5) -> None:
-        if not 1 < tweedie_power < 2:
-            raise ValueError(f"tweedie_power must be above 1 and below 2, not {tweedie_power:g}")
-        super().__init__(tweedie_power=tweedie_power)
-        self.power = p = tweedie_power
+    def __init__(self, power: float, **parameters: float) -> None:
+        super().__init__(**parameters)
+        self.power = p = power
         # Where lines of the table meet.
-        low = min(_LOW, np.floor(_LIMIT / (p - 1) / _WIDTH) * _WIDTH)
-        high = min(_HIGH, np.floor(_LIMIT / (2 - p) / _WIDTH) * _WIDTH)
+        low = min(_LOW, np.floor(_LIMIT / (p - 1) / self._width) * self._width) if p > 1 else _LOW
+        high = min(_HIGH, np.floor(_LIMIT / (2 - p) / self._width) * self._width)
         self._low, self._high = float(low), float(high)
-        self.shape = Shape(jumps=(0.0, -_SIDE - self._low, -_SIDE + self._high, _SIDE - self._high, _SIDE + _LOW))
+        self.shape = Shape(
+            jumps=(0.0, -self._side - self._low, -self._side + self._high, self._side - self._high, self._side + _LOW)
+        )
         curvature = max((2 - p) ** 2 * np.exp((2 - p) * high), (p - 1) ** 2 * np.exp((p - 1) * low))
-        self.largest_error = float(curvature * _WIDTH**2 / 16)
+        self.largest_error = float(curvature * self._width**2 / 16)
 
     def label(self, y: FloatArray, offsets: FloatArray | None = None) -> FloatArray:
-        return np.where(self._some(y), _SIDE + np.log(np.maximum(y, _SMALLEST)), -_SIDE)
+        return np.where(self._some(y), self._side + np.log(np.maximum(y, self._smallest)), -self._side)
 
     def importance(self, y: FloatArray) -> FloatArray:
         return np.where(self._some(y), y ** (2 - self.power), 1.0)
 
-    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        p, some = self.power, self._some(y)
-        t = np.where(some, z - np.log(np.maximum(y, _SMALLEST)), z)
-        limited = np.clip(t, np.where(some, -self._low, -_LOW), self._high)
-        growth, fall = np.exp((2 - p) * limited), np.where(some, np.exp((1 - p) * limited), 0.0)
-        curve = growth / (2 - p) + fall / (p - 1) - np.where(some, 1 / (2 - p) + 1 / (p - 1), 0.0)
-        value: FloatArray = self.importance(y) * (curve + (growth - fall) * (t - limited))
-        return value
-
     def psi(self, x: FloatArray) -> FloatArray:
-        return np.where(x < 0, self._of_some(x + _SIDE), -self._of_none(_SIDE - x))
+        return np.where(x < 0, self._of_some(x + self._side), -self._of_none(self._side - x))
 
-    def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        of_some = self._of_some(z - np.log(np.maximum(y, _SMALLEST)))
-        return self.importance(y) * np.where(self._some(y), of_some, self._of_none(z))
-
-    def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
-        p = self.power
-        constant = target ** (2 - p) / ((1 - p) * (2 - p))
-        return 2 * (constant - target * predicted ** (1 - p) / (1 - p) + predicted ** (2 - p) / (2 - p))
-
-    @staticmethod
-    def _some(y: FloatArray) -> npt.NDArray[np.bool_]:
-        return y > _SMALLEST
+    def _some(self, y: FloatArray) -> npt.NDArray[np.bool_]:
+        return y > self._smallest
 
     def _of_some(self, t: FloatArray) -> FloatArray:
         limited = np.clip(t, -self._low, self._high)
@@ -183,3 +167,53 @@ class Tweedie(LogLink):
 
     def _of_none(self, z: FloatArray) -> FloatArray:
         return np.exp((2 - self.power) * np.clip(z, -_LOW, self._high))
+
+
+class PoissonOfRates(_ByRatios, Poisson):
+    """`Poisson` of samples with offsets: rates of small exposures may be thousands of times the mean, and residuals of
+    `Poisson` end at 128."""
+
+    largest_label = math.inf
+    _side, _smallest, _width = 9.75, math.exp(-9.0), 0.125
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+
+    def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return _limited_exp(z) - y
+
+
+@functools.cache  # whose table is fitted once
+def _poisson_of_rates() -> PoissonOfRates:
+    return PoissonOfRates()
+
+
+class Tweedie(_ByRatios):
+    """Half the deviance of a Tweedie distribution of power p, between Poisson (1) and gamma (2), for y ≥ 0. Beyond the
+    limits of exponents ℓ is the tangent. A `ValueError` if p is not above 1 and below 2."""
+
+    name = "tweedie"
+    summary = "numbers of at least 0 of which many may be 0, as claims are; predicts e^z"
+
+    def __init__(self, tweedie_power: float = 1.5) -> None:
+        if not 1 < tweedie_power < 2:
+            raise ValueError(f"tweedie_power must be above 1 and below 2, not {tweedie_power:g}")
+        super().__init__(tweedie_power, tweedie_power=tweedie_power)
+
+    def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        p, some = self.power, self._some(y)
+        t = np.where(some, z - np.log(np.maximum(y, self._smallest)), z)
+        limited = np.clip(t, np.where(some, -self._low, -_LOW), self._high)
+        growth, fall = np.exp((2 - p) * limited), np.where(some, np.exp((1 - p) * limited), 0.0)
+        curve = growth / (2 - p) + fall / (p - 1) - np.where(some, 1 / (2 - p) + 1 / (p - 1), 0.0)
+        value: FloatArray = self.importance(y) * (curve + (growth - fall) * (t - limited))
+        return value
+
+    def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        of_some = self._of_some(z - np.log(np.maximum(y, self._smallest)))
+        return self.importance(y) * np.where(self._some(y), of_some, self._of_none(z))
+
+    def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
+        p = self.power
+        constant = target ** (2 - p) / ((1 - p) * (2 - p))
+        return 2 * (constant - target * predicted ** (1 - p) / (1 - p) + predicted ** (2 - p) / (2 - p))

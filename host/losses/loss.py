@@ -102,7 +102,7 @@ class Loss(ABC):
 
     def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
         """Labels in their unit, (samples,) or (samples, targets), and weights with which a loss without offsets is the
-        one with them, up to a constant; of classes as they are. `p4sgd.host.data.offsets` has the unit of offsets."""
+        one with them, up to a constant; of classes as they are. For units see `p4sgd.host.data.Dataset.offsets`."""
         return labels, weights
 
     def with_offsets(self) -> "Loss":

@@ -25,7 +25,7 @@ from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import Features, stored_values
 from p4sgd.host.data.order import Order
-from p4sgd.host.data.sample_weights import counting
+from p4sgd.host.data.sample_numbers import counting
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import HeatArray, Statistics, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError

@@ -38,7 +38,7 @@ class Array:
 
     LABELS = "labels"  # float64 (samples,), in the order of the images, as `LabelCoding.labels_of` gives them
     WEIGHTS, VALIDATION_WEIGHTS = "weights", "validation_weights"  # of `Targets`, if samples do not all weigh the same
-    OFFSETS, VALIDATION_OFFSETS = "offsets", "validation_offsets"  # `p4sgd.host.data.offsets.Offsets`, if there are any
+    OFFSETS, VALIDATION_OFFSETS = "offsets", "validation_offsets"  # of samples, if there are any
     HEAT = "heat"  # of sparse data: `p4sgd.host.data.Scaling.heat`
     SUMS = "sums"  # `p4sgd.host.training.hardware_features.feature_sums` of the training samples
     WHITENING = ("whitening_matrix", "whitening_exponent", "whitening_centre")  # of `Whitening`: int32 (features, 64) …

@@ -8,7 +8,7 @@ import numpy as np
 
 from p4sgd.host.data.dataset import Labelled
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, find_label, name_of_label
-from p4sgd.host.data.sample_weights import importances, relative
+from p4sgd.host.data.sample_numbers import importances, relative
 from p4sgd.host.errors import UserError, listed, option
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.hw.spec.fixed import IMPORTANCE

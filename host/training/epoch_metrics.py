@@ -20,7 +20,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_weights import average, relative
+from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image
 from p4sgd.host.image.contents import directories_of, lists_of

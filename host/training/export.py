@@ -27,8 +27,9 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     class of each sample as text or int64 (float64 if a label is no integer), if the loss gives them ``probabilities``,
     float64 (samples, classes), and ``activation``, float64 (samples,), or of more than two classes (samples, classes);
     that of a regression is ``prediction``, float64 (samples,). Of several targets all outputs are (samples, targets).
-    The metadata ``loss``, ``classes``, ``targets``, ``feature_names`` and ``table`` are JSON, the last of them how
-    features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
+    The metadata ``loss``, ``classes``, ``targets``, ``feature_names``, ``offset`` and ``table`` are JSON, the last of
+    them how features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`). ``offset`` tells
+    that the model was trained with an offset or an exposure of every sample: predictions are those without.
 
     Raises `UserError` if the package onnx is not installed, or if targets have different classes.
     """
@@ -108,6 +109,8 @@ def to_onnx(model: Model | ModelSet) -> bytes:
     if isinstance(coding, TargetCoding):
         about["targets"] = coding.row_names
     about["feature_names"] = model.space.names
+    if model.space.offset is not None:
+        about["offset"] = model.space.offset
     if model.space.encoding is not None:
         about["table"] = model.space.encoding.to_json()
     helper.set_model_props(made, {name: json.dumps(value) for name, value in about.items()})

@@ -11,7 +11,7 @@ import numpy as np
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import feature_values, full_value
-from p4sgd.host.data.sample_weights import average
+from p4sgd.host.data.sample_numbers import average
 from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.data.statistics import column_blocks
 from p4sgd.host.losses.loss import FloatArray

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.data.sample_weights import average, relative
+from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from p4sgd.host.data import offsets
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
-from p4sgd.host.data.sample_weights import average
+from p4sgd.host.data.sample_numbers import EXPOSURE, FARTHEST, average
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import LOSSES, Loss, Task, classification
 
@@ -24,12 +23,12 @@ def check_offsets(data: Labelled, loss: Loss, *, bias: bool) -> None:
     if data.offsets is None:
         return
     values, centre, most = data.offsets, 0.0, np.inf
-    if loss.power is None and data.offset_kind == offsets.EXPOSURE:
+    if loss.power is None and data.offset_kind == EXPOSURE:
         known = " or ".join(each.name for each in LOSSES.values() if each.power is not None)
         remedy = f"choose {option('loss', known)}, or give offsets"
         raise UserError(f"{data.name}: exposures are for predictions of e^z, not for the loss {loss.name}: {remedy}")
     if loss.power is not None:
-        most = offsets.FARTHEST
+        most = FARTHEST
     elif loss.task is Task.CLASSIFICATION:
         most, centre = classification.FARTHEST, average(values, data.sample_weights) if bias else 0.0
     far = np.flatnonzero(np.abs(values - centre) > most)

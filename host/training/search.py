@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from p4sgd.host.data.sample_weights import average
+from p4sgd.host.data.sample_numbers import average
 from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.sample_weights import relative
+from p4sgd.host.data.sample_numbers import relative
 from p4sgd.host.devices import Device
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import UserError, option

@@ -51,18 +51,19 @@ def make_samples(seed, samples=60, features=7, *, texts=False):
     return x, np.where(labels > 0, "spam", "ham") if texts else labels
 
 
-def write_data(folder, name, features, labels, weights=None):
-    """Write a data file of one of `FORMATS`, or .vw; weights of samples are the column before the label of a table."""
+def write_data(folder, name, features, labels, numbers=None, kind="weights"):
+    """Write a data file of one of `FORMATS`, or .vw; ``numbers`` of samples, weights, offset or exposure, are the
+    column before the label of a table."""
     path = folder / name
     plain = name.split(".")[1]
-    beside = {} if weights is None else {"weights": weights}
+    beside = {} if numbers is None else {kind: numbers}
     columns = [*features.T, *beside.values(), labels]
     if plain == "libsvm":
         dump_svmlight_file(features, labels, str(path), zero_based=False)
     elif plain == "vw":
         rows = [" ".join(f"{place}:{value}" for place, value in enumerate(row)) for row in features]
-        lines = zip(labels, weights, rows, strict=True)
-        path.write_text("".join(f"{label} {weight} | {row}\n" for label, weight, row in lines))
+        lines, importance = zip(labels, numbers, rows, strict=True), "" if kind == "weights" else "1 "
+        path.write_text("".join(f"{label} {importance}{number} | {row}\n" for label, number, row in lines))
     elif plain in ("csv", "tsv"):
         delimiter = "," if plain == "csv" else "\t"
         texts = zip(*(map(str, column.tolist()) for column in columns), strict=True)
@@ -108,6 +109,8 @@ def read_in_blocks(path, **reading):
         table=source.table,
         remarks=source.remarks,
         sample_weights=samples.sample_weights,
+        offsets=samples.offsets,
+        offset_kind=samples.offset_kind,
     )
     assert (found.stored, found.sparse, found.dtype) == (data.stored, data.sparse, data.features.dtype)
     return data, len(parts)

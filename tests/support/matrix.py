@@ -70,6 +70,12 @@ PROBLEMS = {
     # weights of samples and classes
     "sample weights": "weighted.npz --loss squared --validation-fraction 0.2",
     "importances": "words.vw --loss hinge",
+    # offsets
+    "exposures": "amounts.csv --loss poisson --label-column count --exposure-column amount --validation-fraction 0.2",
+    "exposed claims": "amounts.csv --loss tweedie --label-column count --exposure-column amount",
+    "offsets of numbers": "table.csv --loss squared --label-column c5 --offset-column c6 --ignore-column class",
+    "offsets of classes": "table.csv --offset-column c11 --scaling minmax",
+    "bases": "bases.vw --loss hinge --class-weight balanced --validation-fraction 0.2",
     "balanced classes": "breast_cancer --class-weight balanced --validation-fraction 0.25",
     "class weights": "table.csv --class-weight 0=0.5,1=3",
     # sparse data
@@ -177,6 +183,11 @@ MATRIX = {
     "other spelling": "folder, resumed, 2 ranks",
     "words": "3 workers, folder, directories, 2 ranks of samples",
     "importances": "folder, 2 ranks",
+    "exposures": "3 workers, folder, resumed, 2 ranks, Verilog",
+    "exposed claims": "folder, Verilog",
+    "offsets of numbers": "folder, Verilog",
+    "offsets of classes": "2 workers, file parquet, folder, resumed, 2 ranks, cluster, Verilog",
+    "bases": "folder, 2 ranks of samples",
     "sample weights": "2 workers, folder, resumed, 2 ranks, Verilog",
     "balanced classes": "folder, resumed",
     "rcv1": "sparse, 3 workers, all lines, directories, directories, 3 workers, a sparse worker, split, no split, "
@@ -270,6 +281,8 @@ def make_data() -> None:
         names = " ".join(f"w{word}:{1 + word % 4}" if word % 3 else f"w{word}" for word in chosen)
         words.append(f"{sign} {1 + random.randint(0, 4) / 2} |text {names} |more x:{random.randint(1, 9)}\n")
     Path("words.vw").write_text("".join(words))
+    bases = (line.replace(" |", f" {place % 7 - 3} |", 1) for place, line in enumerate(words))
+    Path("bases.vw").write_text("".join(bases))
     for options in (
         "gisette --scale 0.03 --out gisette.npz",
         "rcv1 --scale 0.02 --out rcv1.libsvm",

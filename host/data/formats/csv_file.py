@@ -31,6 +31,7 @@ from p4sgd.host.data.formats.text_file import (
     open_data,
     open_share,
 )
+from p4sgd.host.data.sample_numbers import suits
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
@@ -100,17 +101,17 @@ class CsvSource(TableSource):
                 if codes or any(column.null_count for column in batch.columns):
                     raise NotNumbersError
                 block = batch.select(features).to_tensor().to_numpy()
-                weights = None if columns.weight is None else batch.column(str(columns.weight)).to_numpy()
-                strange = weights is not None and not (np.isfinite(weights) & (weights >= 0)).all()
+                beside = {role: batch.column(str(place)).to_numpy() for role, place in columns.beside.items()}
+                strange = any(not suits(values, role).all() for role, values in beside.items())
                 if strange or not np.isfinite(block).all():
                     raise NotNumbersError
                 label = None if columns.label is None else self._labels_of(batch.column(str(columns.label)))
-                yield Rows(block, label, weights)
+                yield Rows(block, label, beside)
         except pa.ArrowInvalid:
             raise NotNumbersError from None
 
     def _parsed(self, kind: Any, gaps: list[str]) -> Iterator[Any]:
-        """The samples as batches of pyarrow: features and weights of a type, labels as texts; `ArrowInvalid` if the
+        """The samples as batches of pyarrow: features and numbers of a type, labels as texts; `ArrowInvalid` if the
         text is not like that.
 
         Columns are called by their places from 0, because headers may repeat.
@@ -122,8 +123,7 @@ class CsvSource(TableSource):
         types: dict[str, Any] = {str(place): kind for place in columns.features}
         if columns.label is not None:
             types[str(columns.label)] = pa.string()
-        if columns.weight is not None:
-            types[str(columns.weight)] = kind
+        types |= {str(place): kind for place in columns.beside.values()}
         names = list(map(str, range(columns.count)))
         parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(
@@ -358,8 +358,8 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     reading = None if like is None else like.reading
     if reading is not None and any(each.header in fields for each in reading.apart if each.header):
         return True
-    weight = () if options.weight_column is None else (options.weight_column,)
-    choices = (options.label_column or -1, *options.target_columns, *weight, *options.ignore_columns)
+    beside = [each for each in (options.weight_column, options.offset_column, options.exposure_column) if each]
+    choices = (options.label_column or -1, *options.target_columns, *beside, *options.ignore_columns)
     if any(not is_number(choice) and choice in fields for choice in choices):
         return True
     numbers_of_others = [int(choice) for choice in choices if is_number(choice)]  # which hold no features

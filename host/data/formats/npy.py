@@ -47,13 +47,13 @@ class NpySource(Source):
         for first in range(share.start, share.stop, step) or (share.start,):
             count = min(step, share.stop - first)
             part = mapped[first : first + count] if whole else self._read(mapped, first, count)
-            weights = None if columns.weight is None else part[:, columns.weight].astype(np.float64)
+            beside = {role: part[:, place].astype(np.float64) for role, place in columns.beside.items()}
             labels = None if columns.label is None else RawLabels(part[:, columns.label])
             begin, end = columns.features[0], columns.features[-1] + 1
             side_by_side = end - begin == len(columns.features)
             features = checked(part[:, begin:end] if side_by_side else part[:, columns.features], self.name)
             check_finite(features[:, : features.shape[1] - columns.targets], self.name, first)
-            yield Rows(features, labels, weights)
+            yield Rows(features, labels, beside)
             self._done = (first + count) / max(1, self._samples)
 
     def _read(self, mapped: Any, first: int, count: int) -> npt.NDArray[Any]:

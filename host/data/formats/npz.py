@@ -1,9 +1,9 @@
 """Archives of NumPy arrays (.npz): a dense or sparse matrix of features, and labels.
 
 The features are a matrix under one of `FEATURE_KEYS`, or a sparse matrix as `scipy.sparse.save_npz` writes it. Labels
-are under one of `LABEL_KEYS`, as numbers or texts; weights of samples, if there are any, under one of `WEIGHT_KEYS`.
-Of several keys the first that exists is used. Dense matrices in C order and sparse ones in CSR form are stored by rows,
-and can be decompressed in blocks.
+are under one of `LABEL_KEYS`, as numbers or texts; weights, offsets and exposures of samples, if there are any, under
+one of `KEYS`. Of several keys the first that exists is used. Dense matrices in C order and sparse ones in CSR form are
+stored by rows, and can be decompressed in blocks.
 """
 
 import math
@@ -23,12 +23,13 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
+from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, OFFSETS, WEIGHT
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 FEATURE_KEYS = ("features", "X", "x", "data")
 LABEL_KEYS = ("labels", "y", "Y", "target")
-WEIGHT_KEYS = ("weights", "sample_weight")
+KEYS = {WEIGHT: ("weights", "sample_weight"), OFFSET: ("offset", "offsets"), EXPOSURE: ("exposure", "exposures")}
 
 _CHUNK_BYTES = 1 << 18
 """Size of the parts that are decompressed; larger ones are slower."""
@@ -47,7 +48,7 @@ class NpzSource(Source):
             self._shape = samples, _ = stored.shape
             share = self.share.of(samples)
             labels = archive.labels(samples, several=whole) if needed else None
-            weights = archive.weights(samples) if needed else None
+            beside = self._beside(archive, samples)
             first = share.start
             while True:
                 end = share.stop if whole else stored.end(first)
@@ -56,11 +57,22 @@ class NpzSource(Source):
                 yield Rows(
                     features,
                     None if labels is None else RawLabels(labels.values[first:end], labels.texts),
-                    None if weights is None else weights[first:end],
+                    {role: values[first:end] for role, values in beside.items()},
                 )
                 first, self._done = end, end / max(1, samples)
                 if first >= share.stop:
                     return
+
+    def _beside(self, archive: "_Archive", samples: int) -> dict[str, npt.NDArray[np.float64]]:
+        needed, like = self.options.labels_needed, self.options.like
+        # A model that knows no offsets leaves them alone, as other arrays.
+        roles = [*([WEIGHT] if needed else []), *(OFFSETS if like is None else filter(None, [like.offset]))]
+        found = {role: values for role in roles if (values := archive.numbers(role, samples)) is not None}
+        if like is not None and like.offset is not None and like.offset not in found:
+            raise UserError(f"{self.path}: has no array {like.offset}, with which the model was trained")
+        if all(kind in found for kind in OFFSETS):
+            raise UserError(f"{self.path}: has offsets and exposures: add the logarithms of these to the offsets")
+        return found
 
     def settle(self, ranks: Communicator) -> FeatureSpace:
         (samples, count), like = self._shape, self.options.like
@@ -142,15 +154,15 @@ class _Archive:
         except UnicodeDecodeError:
             raise UserError(f"{self._path}, labels: hold bytes that are not UTF-8 text") from None
 
-    def weights(self, samples: int) -> npt.NDArray[np.float64] | None:
-        key = self._find(WEIGHT_KEYS)
+    def numbers(self, role: str, samples: int) -> npt.NDArray[np.float64] | None:
+        key = self._find(KEYS[role])
         if key is None:
             return None
-        weights = self._array(key)
-        check_numbers(weights.dtype, f"{self._path}, {key}")
-        if weights.size != samples or weights.ndim > 2:
-            raise self._refusal(f"there are {samples} samples, but {key} of shape {weights.shape}")
-        return weights.reshape(-1).astype(np.float64)
+        values = self._array(key)
+        check_numbers(values.dtype, f"{self._path}, {key}")
+        if values.size != samples or values.ndim > 2:
+            raise self._refusal(f"there are {samples} samples, but {key} of shape {values.shape}")
+        return values.reshape(-1).astype(np.float64)
 
     @contextmanager
     def features(self, *, whole: bool) -> Iterator[_StoredRows]:

@@ -40,7 +40,7 @@ class ParquetSource(TableSource):
     @cached_property
     def columns(self) -> Columns:
         columns = choose_columns(len(self._kinds), [name for _, name, _ in self._kinds], self.options, self.name)
-        for place in (*columns.features, columns.label, columns.weight):
+        for place in (*columns.features, columns.label, *columns.beside.values()):
             if place is not None and not suits(kind := self._kinds[place][2]):
                 raise columns.refusal(place, f"holds {kind}, neither numbers, texts nor dates: use --ignore-column")
         return columns

@@ -4,10 +4,11 @@ A reader knows the share of the rows that it reads; `read` joins the shares of a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.matrix import Features, find_not_finite
-from p4sgd.host.data.sample_weights import check_weights
+from p4sgd.host.data.sample_numbers import OFFSET, ROLES, WEIGHT, check_numbers, offsets_of
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
@@ -48,11 +49,12 @@ class SparseRows(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some samples: their features, or columns of a table; and labels and weights, if these are needed."""
+    """Some samples: their features, or columns of a table; labels, if these are needed; and numbers by role
+    (`p4sgd.host.data.sample_numbers.ROLES`), float64 (samples,)."""
 
     features: Any
     labels: RawLabels | None = None
-    weights: npt.NDArray[np.float64] | None = None
+    beside: Mapping[str, npt.NDArray[np.float64]] = MappingProxyType({})
 
 
 class NotNumbersError(Exception):
@@ -195,8 +197,8 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
     """
     with source.explained():
         joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
-        source.space = source.settle(SINGLE_PROCESS)
-        samples, table = joined.labelled(joined.samples), source.table
+        space, samples = source.settle(SINGLE_PROCESS), joined.labelled(joined.samples)
+        source.space, table = replace(space, offset=samples.offset_kind), source.table
         if table is not None and table.plain and source.options.missing == "error":
             table = None
         dtype = joined.dtype.newbyteorder("<")
@@ -220,7 +222,7 @@ class _Joined:
         self._only: Any = None
         self._arrays: list[GrowingArray] = []
         self._labels: list[RawLabels] = []
-        self._weights: list[tuple[int, npt.NDArray[np.float64] | None]] = []
+        self._beside: list[tuple[int, Mapping[str, npt.NDArray[np.float64]]]] = []
         known = True
         try:
             for rows in self._source.blocks(whole=keep):
@@ -242,7 +244,7 @@ class _Joined:
         if rows.labels is not None:
             labels = np.array(rows.labels.values)  # a view would keep the whole block
             self._labels.append(RawLabels(labels, rows.labels.texts))
-        self._weights.append((samples, rows.weights))
+        self._beside.append((samples, {role: np.array(values) for role, values in rows.beside.items()}))
 
     def _keep(self, features: Any) -> None:
         if self._only is None and not self._arrays:
@@ -266,22 +268,28 @@ class _Joined:
         return SparseRows(*parts) if self.sparse else parts[0].reshape(self.samples, -1)
 
     def labelled(self, samples: int) -> LabelledSamples:
-        """Labels and weights of all samples of all ranks, of which this one has so many."""
-        source, ranks, own = self._source, self._ranks, None
-        if any(ranks.all_gather(any(weights is not None for _, weights in self._weights))):
-            parts = (np.ones(count) if each is None else each for count, each in self._weights)
-            own = np.concatenate(ranks.all_gather(np.concatenate([np.empty(0), *parts])))
-            check_weights(own, source.name)
+        """Labels, weights and offsets of all samples of all ranks, of which this one has so many."""
+        source, ranks = self._source, self._ranks
+        own: dict[str, Any] = {}
+        for role in ROLES:
+            if any(ranks.all_gather(any(role in beside for _, beside in self._beside))):
+                usual = 0.0 if role == OFFSET else 1.0  # of those that name none
+                parts = (beside.get(role, np.full(count, usual)) for count, beside in self._beside)
+                values = np.concatenate(ranks.all_gather(np.concatenate([np.empty(0), *parts])))
+                if role == WEIGHT:
+                    own["sample_weights"] = check_numbers(values, role, source.name)
+                else:
+                    own |= {"offsets": offsets_of(values, role, source.name), "offset_kind": role}
         if not self._labels and not source.options.labels_needed:
             unlabelled = np.zeros(sum(ranks.all_gather(samples)))
-            return LabelledSamples(source.name, unlabelled, labelled=False, sample_weights=own)
+            return LabelledSamples(source.name, unlabelled, labelled=False, **own)
         try:
             values, names = RawLabels.join(ranks.all_gather(RawLabels.join(self._labels))).encode(source.name)
             check_labels(values, source.name)
         except UserError:
             source.check_labels()
             raise
-        return LabelledSamples(source.name, values, names, sample_weights=own)
+        return LabelledSamples(source.name, values, names, **own)
 
 
 def _with_targets(

@@ -22,6 +22,7 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, SparseRows, csr
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.sample_numbers import OFFSET, WEIGHT
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, shortened
 
@@ -36,12 +37,13 @@ MAX_INDEX = (1 << 31) - 1
 
 
 class ParsedLine(NamedTuple):
-    """A sample: its label, indices and values of its features, and its weight."""
+    """A sample: its label, indices and values of its features, its weight and its offset."""
 
     label: float
     indices: list[int]
     values: list[float]
     weight: float = 1.0
+    offset: float = 0.0
 
 
 class Parsed(NamedTuple):
@@ -86,6 +88,11 @@ class SparseTextSource(Source):
     @abstractmethod
     def _limits(self) -> tuple[int, int] | None:
         """Smallest and largest index; ``None`` if features have names."""
+
+    @property
+    def _has_offsets(self) -> bool:
+        """Whether offsets are needed, even if all are 0."""
+        return False
 
     @property
     def _mask(self) -> int:
@@ -167,7 +174,8 @@ class SparseTextSource(Source):
             from p4sgd.host.data.formats.sparse_kernel import parse_plain
         array = np.frombuffer(text, np.uint8)
         limits = None if self._limits is None else tuple(map(np.uint64, self._limits))
-        how = limits, np.uint64(self._mask), self.options.labels_needed
+        how = limits, np.uint64(self._mask), self.options.labels_needed or self._has_offsets
+        offsets = np.zeros(count)
         while at < len(text):
             if compiled:
                 at, row, stored = parse_plain(array, at, row, stored, *how, out)
@@ -185,13 +193,16 @@ class SparseTextSource(Source):
                 out.values[own], out.indices[own] = parsed.values, parsed.indices
                 stored = own.stop
                 out.ends[row], out.labels[row], out.weights[row] = stored, parsed.label, parsed.weight
+                offsets[row] = parsed.offset
                 row += 1
             at = end
         sparse = SparseRows(out.values[:stored], out.indices[:stored], np.append(0, out.ends[:row]))
         if self._hash_bits:
             sparse = _add_collisions(sparse, 1 << self._hash_bits)
-        weights = None if (out.weights[:row] == 1).all() else out.weights[:row]
-        return Rows(sparse, RawLabels(out.labels[:row]) if self.options.labels_needed else None, weights)
+        beside = {} if (out.weights[:row] == 1).all() else {WEIGHT: out.weights[:row]}
+        if self._has_offsets or offsets.any():
+            beside[OFFSET] = offsets[:row]
+        return Rows(sparse, RawLabels(out.labels[:row]) if self.options.labels_needed else None, beside)
 
 
 def _add_collisions(rows: SparseRows, width: int) -> SparseRows:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import MISSING, TYPED, CellError, Cells, Notation, RawLabels, weights_of
+from p4sgd.host.data.cells import MISSING, TYPED, CellError, Cells, Notation, RawLabels, numbers_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, no_numbers
@@ -22,7 +22,7 @@ from p4sgd.host.errors import UserError
 
 
 class Arrays(NamedTuple):
-    """Some rows as pyarrow arrays: of each feature, and of labels and weights, if these are needed.
+    """Some rows as pyarrow arrays: of each feature, of labels, if these are needed, and of numbers by role.
 
     ``first`` is the number of rows before these.
     """
@@ -30,13 +30,14 @@ class Arrays(NamedTuple):
     first: int
     features: list[Any]
     label: Any
-    weight: Any
+    beside: dict[str, Any]
 
     @classmethod
     def of(cls, first: int, columns: Columns, arrays: Mapping[int, Any] | Sequence[Any]) -> "Arrays":
         """The rows of a table, of whose columns there are arrays by index, at least of those that are needed."""
-        apart = (None if place is None else arrays[place] for place in (columns.label, columns.weight))
-        return cls(first, [arrays[place] for place in columns.features], *apart)
+        label = None if columns.label is None else arrays[columns.label]
+        beside = {role: arrays[place] for role, place in columns.beside.items()}
+        return cls(first, [arrays[place] for place in columns.features], label, beside)
 
 
 class TableSource(Source):
@@ -98,7 +99,7 @@ class TableSource(Source):
     def _known_rows(self) -> Iterator[Rows]:
         """The rows of a table that may hold texts or gaps."""
         assert self.table is not None
-        gaps, weight = self.options.takes_gaps, self.columns.weight
+        gaps = self.options.takes_gaps
         for arrays in self._arrays():
             try:
                 rows = self.table.rows(arrays.features, self._unknown, gaps=gaps, notation=self._notation)
@@ -106,19 +107,20 @@ class TableSource(Source):
                 error.row += arrays.first
                 raise self._tell(error) from None
             labels = None if arrays.label is None else self._labels(arrays)
-            try:
-                weights = None if arrays.weight is None else weights_of(arrays.weight, self._notation)
-            except CellError as error:
-                assert weight is not None
-                place = self._locate(arrays.first + error.row, weight)
-                raise error.described(place, self._unit, weight=True) from None
-            yield Rows(rows, labels, weights)
+            beside = {}
+            for role, array in arrays.beside.items():
+                try:
+                    beside[role] = numbers_of(array, role, self._notation)
+                except CellError as error:
+                    place = self._locate(arrays.first + error.row, self.columns.beside[role])
+                    raise error.described(place, self._unit, role) from None
+            yield Rows(rows, labels, beside)
 
     def read_ids(self) -> tuple[str, list[str]]:
         """Header, or number, and cells as texts of the column with the IDs, and no other; missing ones are empty."""
         place = self.columns.id
         assert place is not None
-        self.columns = replace(self.columns, features=(place,), labels=(), weight=None)
+        self.columns = replace(self.columns, features=(place,), labels=(), beside={})
         title = self.columns.names[place] if self.columns.names else f"column {place + 1}"
         texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
         return title, [text or "" for part in texts for text in part]

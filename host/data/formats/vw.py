@@ -3,9 +3,9 @@
 A line is ``[label [importance [base]]] [tag]|[namespace[:scale]] feature feature …|…``. A feature is ``name:value``,
 ``name`` with the value 1, or ``name:text``, whose text belongs to the name. The tag begins with ``'`` or touches the
 first ``|``; it is ignored. Values are multiplied by the scale of their namespace, and values in the same column are
-added. The importance is the weight
-of the sample, at least 0; the base must be 0. Lines without a label, which Vowpal Wabbit only predicts, are left out;
-if labels are not needed, what is before the first ``|`` is ignored.
+added. The importance is the weight of the sample, at least 0, and the base its offset. Lines without a label, which
+Vowpal Wabbit only predicts, are left out; if labels are not needed, what is before the first ``|`` is ignored, but for
+bases if the model was trained with offsets.
 
 **Columns** are those of Vowpal Wabbit with ``-b N``: MurmurHash3 (x86, 32 bits) of the bytes of the name, modulo 2^N
 with N = ``hash_bits``. Values keep their sign. The seed is the hash of the namespace's name with seed 0, and 0 for
@@ -23,6 +23,7 @@ from p4sgd.host.data.cells import number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
+from p4sgd.host.data.sample_numbers import OFFSET
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
@@ -50,6 +51,10 @@ class VwSource(SparseTextSource):
             self.remarks = (f"{left_out:,} line{'s have' if left_out > 1 else ' has'} no label: left out",)
         return super().settle(ranks)
 
+    @property
+    def _has_offsets(self) -> bool:
+        return self.options.like is not None and self.options.like.offset == OFFSET
+
     def _parse_line(self, raw: bytes) -> ParsedLine | None:
         head, bar, rest = raw.partition(b"|")
         if not bar and not head.strip():
@@ -59,11 +64,16 @@ class VwSource(SparseTextSource):
         if b"\0" in rest:
             raise UserError("holds a zero byte")
         mask = self._mask
-        label, importance = _parse_label(head) if self.options.labels_needed else (0.0, 1.0)
+        about: tuple[float | None, float, float] = 0.0, 1.0, 0.0
+        if self.options.labels_needed or (self._has_offsets and len(head.split()) > 2):
+            about = _parse_label(head)
+        label, importance, base = about
         if label is None:
             self._unlabelled += 1
             return None
-        sample = ParsedLine(label, [], [], importance)
+        if base and self.options.like is not None and not self._has_offsets:
+            raise UserError(f"the base is {base:g}: the model was trained without offsets")
+        sample = ParsedLine(label, [], [], importance, base)
         for part in rest.split(b"|"):
             items, seed, scale = part.split(), 0, 1.0
             if part[:1].strip():  # a word that touches the bar is the namespace
@@ -111,8 +121,8 @@ def _rotated(word: int, bits: int) -> int:
     return (word << bits | word >> (32 - bits)) & _WORD
 
 
-def _parse_label(head: bytes) -> tuple[float | None, float]:
-    """Label, ``None`` if there is none, and importance, from what is before the first bar."""
+def _parse_label(head: bytes) -> tuple[float | None, float, float]:
+    """Label, ``None`` if there is none, importance and base, from what is before the first bar."""
     words = head.split()
     touching = b""
     if words and (words[-1].startswith(b"'") or not head[-1:].isspace()):
@@ -120,16 +130,14 @@ def _parse_label(head: bytes) -> tuple[float | None, float]:
     if not words and number(touching) is not None:
         raise UserError(f"the label is missing: {shown(touching)} touches the | and is a tag")
     if not words:
-        return None, 1.0
+        return None, 1.0, 0.0
     if len(words) > 3:
         raise UserError(f"{shown(b' '.join(words))} before the | is more than label, importance and base")
     label = label_of(words[0])
     importance = finite(words[1], "the importance") if len(words) > 1 else 1.0
     if importance < 0:
         raise UserError(f"the importance is {words[1].decode()}: it must be at least 0")
-    if len(words) > 2 and finite(words[2], "the base") != 0:
-        raise UserError(f"the base is {words[2].decode()}: bases other than 0 are not supported")
-    return label, importance
+    return label, importance, finite(words[2], "the base") if len(words) > 2 else 0.0
 
 
 def _is_text(word: bytes) -> bool:

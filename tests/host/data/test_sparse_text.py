@@ -401,7 +401,7 @@ MISTAKES = {
         (b"1|a b", "the label is missing: '1' touches the | and is a tag"),
         (b"1 -2 |a b", "the importance is -2: it must be at least 0"),
         (b"1 x |a b", "the importance is 'x': not a number"),
-        (b"1 1 0.5 |a b", "the base is 0.5: bases other than 0 are not supported"),
+        (b"1 1 inf |a b", "the base is inf: it must be finite"),
         (b"1 1 0 0 |a b", "'1 1 0 0' before the | is more than label, importance and base"),
         (b"1 | :3", "the feature ':3' has no name"),
         (b"1 |:3 a", "the namespace ':3' has no name"),

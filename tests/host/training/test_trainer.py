@@ -18,7 +18,7 @@ from support.recording_device import RecordingDevice, RecordingWorker
 from support.targets import targets
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.sample_weights import importances
+from p4sgd.host.data.sample_numbers import importances
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.devices import open_device
 from p4sgd.host.devices.session import Session

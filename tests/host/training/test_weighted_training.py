@@ -11,7 +11,7 @@ from support.targets import targets
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.sample_weights import importances
+from p4sgd.host.data.sample_numbers import importances
 from p4sgd.host.devices import open_device
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Task

@@ -1,4 +1,5 @@
-"""Weights of samples: how much each counts in means, real for the host, `IMPORTANCE` integers for the hardware."""
+"""Numbers of samples beside their features: weights, how much each counts in means, and offsets, known addends of their
+activations, such as the logarithms of exposures."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +10,41 @@ from p4sgd.hw.spec.fixed import IMPORTANCE, IntArray
 FloatArray = npt.NDArray[np.float64]
 
 
-def check_weights(weights: FloatArray, name: str) -> None:
-    """Refuse weights of samples, float64 (samples,), that are NaN, infinite or negative; ``name`` is their source."""
-    strange = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+WEIGHT = "weight"
+OFFSET, EXPOSURE = OFFSETS = ("offset", "exposure")
+"""Kinds of offsets: these themselves, or what they are the logarithms of."""
+
+ROLES = (WEIGHT, *OFFSETS)
+"""What a number of a sample may be."""
+
+RULES = {WEIGHT: "at least 0", OFFSET: "finite", EXPOSURE: "above 0"}
+"""What numbers must be, which are finite in any case."""
+
+FARTHEST = 300.0
+"""Offsets of a logarithmic link are at most this number in magnitude, so that e^±offset and its square are finite."""
+
+
+def suits(values: FloatArray, role: str) -> npt.NDArray[np.bool_]:
+    """Which numbers, float64 (samples,), may have a role, one of `ROLES`."""
+    finite = np.isfinite(values)
+    return finite if role == OFFSET else finite & (values > 0 if role == EXPOSURE else values >= 0)
+
+
+def check_numbers(values: FloatArray, role: str, name: str) -> FloatArray:
+    """Numbers of samples, float64 (samples,), as they are; `UserError`, with the ``name`` of their source, if they do
+    not suit their role."""
+    strange = np.flatnonzero(~suits(values, role))
     if strange.size:
         place = strange[0]
-        problem = f"the weight of sample {place + 1} is {weights[place]:g}"
-        raise UserError(f"{name}: {problem}: it must be finite and at least 0")
+        must = "finite" if role == OFFSET else f"finite and {RULES[role]}"
+        raise UserError(f"{name}: the {role} of sample {place + 1} is {values[place]:g}: it must be {must}")
+    return values
+
+
+def offsets_of(values: FloatArray, kind: str, name: str) -> FloatArray:
+    """Offsets of what is given of a kind, one of `OFFSETS`; `UserError` as `check_numbers`."""
+    checked = check_numbers(values, kind, name)
+    return np.log(checked) if kind == EXPOSURE else checked
 
 
 def counting(weights: FloatArray | None, samples: int, name: str) -> npt.NDArray[np.intp]:

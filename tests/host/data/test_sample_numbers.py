@@ -1,0 +1,146 @@
+"""Weights and offsets of samples in files of every format: read as a whole, in blocks, by ranks; and mistakes."""
+
+import re
+
+import numpy as np
+import pytest
+from support.data_files import make_samples, read_in_blocks, use_small_blocks, write_data
+from support.ranks import run_ranks
+
+from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.formats import sparse_text
+from p4sgd.host.errors import UserError
+
+READING = {
+    "w.csv": {"weight_column": "8"},
+    "w.npy": {"weight_column": "-2"},
+    "w.parquet": {"weight_column": "weights"},
+    "w.npz": {},
+    "sparse.npz": {},
+    "w.vw": {"hash_bits": 3},
+}
+"""Names of data files with weights, and how they are read."""
+
+
+@pytest.fixture
+def weights():
+    return np.random.default_rng(3).choice([0, 0.5, 1, 2.25, 2**-10], 60)
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, compiled):
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
+    path, reading = write_data(tmp_path, name, *make_samples(3), weights), READING[name]
+    whole = read_dataset(path, **reading)
+    assert whole.feature_count == (8 if name.endswith("vw") else 7)
+    assert whole.labels.tolist() == make_samples(3)[1].tolist()
+    blocks, count = read_in_blocks(path, **reading)
+    assert count > 3
+    for part in (whole, blocks, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))):
+        assert part.sample_weights.tolist() == weights.tolist()
+    unlabelled = read_dataset(path, like=whole.space, labels_needed=False, **reading)
+    assert (unlabelled.space, unlabelled.sample_weights) == (whole.space, None)
+    rows = np.random.default_rng(0).permutation(whole.samples)
+    for part in (whole.take(rows[:9]), whole.reordered(rows), whole.reordered(rows).take(rows[:7])):
+        which = [[*row] for row in part.rows(slice(None))]
+        known = dict(zip(map(tuple, whole.rows(slice(None))), weights, strict=True))
+        assert [known[tuple(row)] for row in which] == part.sample_weights.tolist()
+
+
+def test_lines_without_importance_weigh_1(tmp_path):
+    """Also if only one of several blocks or ranks has any other."""
+    path = tmp_path / "some.vw"
+    path.write_text("1 | a b\n" * 30 + "-1 2.5 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
+    for part in (read_dataset(path), *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks))):
+        assert part.sample_weights.tolist() == [1] * 30 + [2.5, 3] + [1] * 30
+    path.write_text("1 1.0 | a b\n-1 | c\n")
+    assert read_dataset(path).sample_weights is None, "none of them differs"
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["offset", "exposure"])
+def test_offsets_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind, compiled):
+    """Also without labels, as a model that has been trained with them needs them."""
+    if name.endswith("vw"):
+        kind = "offset"
+    use_small_blocks(monkeypatch)
+    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
+    numbers = weights - 1 if kind == "offset" else weights + 0.5
+    path, reading = write_data(tmp_path, name, *make_samples(3), numbers, kind), _reading(name, kind)
+    whole, (blocks, _) = read_dataset(path, **reading), read_in_blocks(path, **reading)
+    again = read_dataset(path, like=whole.space, labels_needed=False)  # which remembers the column
+    ranks = run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))
+    for part in (whole, blocks, again, *ranks):
+        assert part.offsets.tolist() == (numbers if kind == "offset" else np.log(numbers)).tolist()
+        assert (part.offset_kind, part.space.offset, part.sample_weights) == (kind, kind, None)
+        assert part.feature_count == whole.feature_count
+    rows = np.random.default_rng(0).permutation(whole.samples)
+    assert whole.reordered(rows).take(rows[:7]).offsets.tolist() == whole.offsets[rows[rows[:7]]].tolist()
+
+
+def _reading(name, kind):
+    role = kind.removesuffix("s")
+    return {key.replace("weight", role): kind if value == "weights" else value for key, value in READING[name].items()}
+
+
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [*(("weights", value) for value in (-1.5, np.nan, np.inf)), ("offset", np.nan), ("exposure", 0), ("exposure", -2)],
+)
+def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, weights, name, kind, value):
+    use_small_blocks(monkeypatch)
+    weights += 1
+    weights[41] = value
+    if name.endswith("vw") and kind == "exposure":
+        kind, weights[41] = "offset", np.inf
+    path = write_data(tmp_path, name, *make_samples(3), weights, kind)
+    places = {"csv": "line 42, column 8: ", "parquet": f"row 42, column 8 .{kind}.: ", "vw": "line 42: "}
+    role = kind.removesuffix("s")
+    where = next((f", {text}" for end, text in places.items() if name.endswith(end)), f": the {role} of sample 42 is ")
+    for read in (read_dataset, read_in_blocks):
+        with pytest.raises(UserError, match=re.escape(str(path)) + where):
+            read(path, **_reading(name, kind))
+
+
+def test_bases_are_offsets(tmp_path):
+    """Where some lines have none, it is 0; and a model that was trained without offsets refuses others."""
+    path = tmp_path / "some.vw"
+    path.write_text("1 | a b\n" * 30 + "-1 2.5 -0.75 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
+    data = read_dataset(path)
+    for part in (data, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks))):
+        assert part.offsets.tolist() == [0] * 30 + [-0.75] + [0] * 31
+    plain, other = tmp_path / "plain.vw", tmp_path / "other.vw"
+    plain.write_text("1 | a b\n-1 | c\n")
+    other.write_text("| a b\n'tag | c\n")
+    assert read_dataset(plain).offsets is None
+    assert read_dataset(other, like=data.space, labels_needed=False).offsets.tolist() == [0, 0]
+    with pytest.raises(UserError, match=r"line 31: the base is -0.75: the model was trained without offsets"):
+        read_dataset(path, like=read_dataset(plain).space)
+
+
+def test_arrays_that_are_refused(tmp_path):
+    for weights, says in (
+        (np.ones(4), r"weights of shape \(4,\)"),
+        (np.array(["a"] * 3), "weights: must hold"),
+    ):
+        np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)
+        with pytest.raises(UserError, match=says):
+            read_dataset(tmp_path / "data.npz")
+    np.savez(tmp_path / "both.npz", X=np.ones((3, 2)), y=np.ones(3), offset=np.ones(3), exposure=np.ones(3))
+    with pytest.raises(UserError, match=r"both.npz: has offsets and exposures: add the logarithms"):
+        read_dataset(tmp_path / "both.npz")
+    np.savez(tmp_path / "with.npz", X=np.ones((3, 2)), y=np.ones(3), exposure=np.ones(3))
+    with pytest.raises(UserError, match=r"data.npz: has no array exposure, with which the model was trained"):
+        read_dataset(tmp_path / "data.npz", like=read_dataset(tmp_path / "with.npz").space, labels_needed=False)
+
+
+def test_a_header_is_found_beside_the_weights(tmp_path):
+    """As beside the label, a number in its place tells nothing."""
+    path = tmp_path / "data.csv"
+    path.write_text("x,y2,3,lab\n1,2,3,0\n4,5,6,1\n")
+    data = read_dataset(path, weight_column="3", label_column="4")
+    assert (data.space, data.sample_weights.tolist()) == (FeatureSpace(2, ("x", "y2")), [3, 6])
