@@ -34,6 +34,31 @@ _CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "
 """Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
 
 
+_TUMOUR = (
+    *("radius", "texture", "perimeter", "area", "smoothness"),
+    *("compactness", "concavity", "concave points", "symmetry", "fractal dimension"),
+)
+
+_NAMES = {
+    "breast_cancer": tuple(form.format(each) for form in ("mean {}", "{} error", "worst {}") for each in _TUMOUR),
+    "diabetes": ("age", "sex", "bmi", "bp", *(f"s{place}" for place in range(1, 7))),
+    "digits": tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
+    "iris": ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"),
+    "wine": (
+        *("alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids"),
+        *(
+            "nonflavanoid_phenols",
+            "proanthocyanins",
+            "color_intensity",
+            "hue",
+            "od280/od315_of_diluted_wines",
+            "proline",
+        ),
+    ),
+}
+"""Names of the features: ``feature_names`` in scikit-learn."""
+
+
 def is_builtin(source: str) -> bool:
     """Whether a source is the name of a built-in data set, such as ``digits`` or ``digits:3``."""
     return source.partition(":")[0] in BUILTIN
@@ -62,14 +87,16 @@ class BuiltinSource(Source):
             labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
             names = ()
         share = self.share.of(labels.size)
-        own, self._count = slice(share.start, share.stop), features.shape[1]
+        own, self._names = slice(share.start, share.stop), _NAMES[name]
         yield Rows(features[own], RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]))
 
     def settle(self, ranks: Communicator) -> FeatureSpace:
         like = self.options.like
-        if like is not None and self._count != like.count:
-            raise UserError(f"{self.name}: there are {self._count} features, {like.count} are needed")
-        return FeatureSpace(self._count)
+        if like is None:
+            return FeatureSpace(len(self._names), self._names)
+        if len(self._names) != like.count:
+            raise UserError(f"{self.name}: there are {len(self._names)} features, {like.count} are needed")
+        return FeatureSpace(like.count)  # which may have other names
 
 
 def _load(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

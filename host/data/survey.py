@@ -112,6 +112,8 @@ class Survey:
         self._notation, self._categorical, self._dates = notation, categorical, dates
         self._names = tuple(names) or ("",) * count
         self._found = [_Findings() for _ in range(count)]
+        self.remarks: tuple[str, ...] = ()
+        """What the user should know, after `finish`."""
 
     def add(self, arrays: Sequence[Any], first: int) -> None:
         """Look at some rows from the ``first`` on, a pyarrow array for each column."""
@@ -180,6 +182,9 @@ class Survey:
                 wrong += [(rank, row, place, text, kind == "gap") for kind, row, text in cells]
             columns.append(total.column(name, self._dates, gaps=any("gap" in part.first for part in parts)))
             label = name or f"feature {place + 1}"
+            if total.codes and total.numeric:
+                way = f"--categorical {name or 'NUMBER'} makes texts of them"
+                self.remarks += (f"{label} has digits after a 0, such as 01, which are taken for numbers: {way}",)
             if isinstance(columns[-1], DateColumn) and len(total.orders) > 1:
                 refusals.append(f"{label} has dates whose day and month may be either way round: write the year first")
             if isinstance(columns[-1], TextColumn) and total.values is None:

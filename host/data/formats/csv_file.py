@@ -61,6 +61,8 @@ class CsvSource(TableSource):
     """A CSV file, compressed or not, as dense samples."""
 
     _unit = "line"
+    _bare_codes = False
+    """Whether there seem to be digits after a 0 without quotes, which are numbers, but may be meant for texts."""
 
     @cached_property
     def _notation(self) -> Notation:
@@ -97,7 +99,7 @@ class CsvSource(TableSource):
             if self.options.categorical and self.options.like is None:
                 raise NotNumbersError
             for batch in self._parsed(pa.float64(), list(self._notation.missing)):
-                codes = self._quoted_codes and self.options.like is None
+                codes = (self._quoted_codes or self._bare_codes) and self.options.like is None
                 if codes or any(column.null_count for column in batch.columns):
                     raise NotNumbersError
                 block = batch.select(features).to_tensor().to_numpy()
@@ -208,7 +210,11 @@ class CsvSource(TableSource):
 
         Raises `UserError` if the last field does not end, or is as long as only one can be that does not.
         """
-        codes = re.compile(rb'(?<![^%b\r\n])"0\d+"' % re.escape(self._form.delimiter.encode()))
+        delimiter = re.escape(self._form.delimiter.encode())
+        quoted, bare = (
+            re.compile(rb"(?<![^%b\r\n])%b(?![^%b\r\n])" % (delimiter, form, delimiter))
+            for form in (rb'"0\d+"', rb"0\d+")
+        )
         with self._open() as file:
             done = 0
             for text in line_blocks(file, _BLOCK_BYTES):
@@ -223,7 +229,9 @@ class CsvSource(TableSource):
                     end += len(line)
                 done += end
                 whole = b"".join(parts)
-                self._quoted_codes = self._quoted_codes or (b'"0' in whole and codes.search(whole) is not None)
+                self._quoted_codes = self._quoted_codes or (b'"0' in whole and quoted.search(whole) is not None)
+                if done == end:  # to look further takes time, and a column of codes soon has one
+                    self._bare_codes = bare.search(whole) is not None
                 yield whole
 
     def _unclosed(self, left: int) -> UserError:

@@ -50,6 +50,8 @@ class TableSource(Source):
     _quoted_codes = False
     """Whether some digits after a 0, such as 01001, are in quotes."""
 
+    _surveyed_remarks: tuple[str, ...] = ()
+
     _unit = "row"
     """What holds a sample."""
 
@@ -136,9 +138,11 @@ class TableSource(Source):
         survey = Survey(names, count, self._notation, categorical=chosen, dates=self.options.dates)
         for arrays in self._arrays():
             survey.add(arrays.features, arrays.first)
-        return survey.finish(
+        table = survey.finish(
             self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes, ranks=ranks
         )
+        self._surveyed_remarks = survey.remarks
+        return table
 
     def _categorical(self) -> set[int]:
         """Features that the user says to be categories, by their place among the features."""
@@ -161,7 +165,7 @@ class TableSource(Source):
             self.table = self._plain_table()
         count = len(columns.features) - columns.targets
         if like is None:
-            self.remarks = (*columns.remarks, *self._found.remarks(ranks))
+            self.remarks = (*columns.remarks, *self._surveyed_remarks, *self._found.remarks(ranks))
         elif like.encoding is not None:
             self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
             return replace(like, reading=self._reading)
