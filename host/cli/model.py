@@ -12,7 +12,7 @@ import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.output import COLUMNS, Output, cell, shorten
-from p4sgd.host.errors import UserError, listed
+from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file, write_error
 from p4sgd.host.run.checks import check_absent, check_apart, check_reading
 
@@ -206,14 +206,24 @@ def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Seque
 
 @click.command()
 @_model
-@click.option("--top", type=click.IntRange(0), default=10, metavar="N", help="Show the N largest coefficients.")
+@click.option(
+    "--top",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Show the N largest coefficients; by default 10, with --json all.",
+)
 @options.common
-def inspect(model: Path, top: int, output: Output) -> None:
+def inspect(model: Path, top: int | None, output: Output) -> None:
     """Show what a model is and how it was trained.
 
     The largest coefficients are listed: of raw features, for a regression in the unit of the target (with
     the losses poisson, gamma and tweedie its logarithm). Their sizes depend
     on the units of the features. The scaled ones, by which they are ordered, are of features scaled as in training.
+
+    The document of --json has all that a prediction takes. Of the columns of a "table" texts are features named
+    column=text, 1 for the samples that have it, and gaps column=missing; "mean" stands for a missing number. The sum of
+    "coefficient" times feature, the "intercept" and the offset if there are any is the prediction of a regression, its
+    logarithm, or the activation of a class, and with the loss logistic 1 / (1 + e^-activation) the probability.
     """
     import numpy as np
 
@@ -229,7 +239,8 @@ def inspect(model: Path, top: int, output: Output) -> None:
     order = used[np.argsort(-np.abs(scaled[tuple(used.T)]), kind="stable")]
     names, kind = loaded.labels.row_names, loaded.labels.row_kind
     largest: list[dict[str, Any]] = []
-    for row, column in order[:top].tolist():
+    shown = None if output.as_json else 10
+    for row, column in order[: shown if top is None else top].tolist():
         values = {"coefficient": float(table[row, column]), "scaled": float(scaled[row, column])}
         largest.append(({kind: names[row]} if several else {}) | {"feature": space.name(column)} | values)
     document = {
@@ -303,40 +314,45 @@ def _describe_training(training: Mapping[str, Any]) -> dict[str, object]:
 )
 @options.path("--out", "FILE", "File to write.", required=True)
 @options.overwrite
+@click.option(
+    "--float32", is_flag=True, help="Numbers of the ONNX graph's inputs are float32; a line tells what that may change."
+)
 @options.common
-def export(model: Path, kind: str, out: Path, overwrite: bool, output: Output) -> None:
+def export(model: Path, kind: str, out: Path, overwrite: bool, float32: bool, output: Output) -> None:
     """Write a model for ONNX or scikit-learn.
 
-    Both predict on raw features as p4sgd predict does, up to roundings of float64. onnx needs the package onnx (pip
-    install 'p4sgd[export]'). Its graph takes features in float64 and returns label, activation and, if the loss gives
-    them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression, SGDClassifier, LinearSVC,
-    LinearRegression, PoissonRegressor or GammaRegressor for pickle.load or joblib.load. Load a pickle only if you know
-    who wrote it.
+    Both predict on raw features as p4sgd predict does, up to roundings of float64, and need no p4sgd. onnx needs the
+    package onnx (pip install 'p4sgd[export]'). Its graph takes features in float64 and returns label, activation and,
+    if the loss gives them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression,
+    SGDClassifier, LinearSVC, LinearRegression, PoissonRegressor, GammaRegressor or TweedieRegressor for pickle.load or
+    joblib.load. Load a pickle only if you know who wrote it.
 
-    Of a model of a table with texts or gaps only the linear part is written: it takes the features that p4sgd makes of
-    the table, whose names p4sgd inspect shows.
+    Of a table with texts, gaps or truth values both take the columns: for onnx each is an input of its name, of shape
+    (samples, 1), texts as texts and empty if they are missing, truth values as 0 and 1, numbers NaN if they are
+    missing. sklearn is a Pipeline then, and takes a DataFrame.
     """
+    if float32 and kind != "onnx":
+        raise UserError("is for --to onnx: estimators of scikit-learn take float32 as they are", field="float32")
     check_apart([out], [model, options.options_file()])
     check_absent(out, overwrite=overwrite)
     with output.working("exporting"):
-        from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET
-        from p4sgd.host.training.export import to_onnx, to_sklearn
+        from p4sgd.host.losses import Task
+        from p4sgd.host.training.export import rounding, to_onnx, to_sklearn
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        content = to_onnx(loaded) if kind == "onnx" else pickle.dumps(to_sklearn(loaded))
+        content = to_onnx(loaded, float32=float32) if kind == "onnx" else pickle.dumps(to_sklearn(loaded))
         with new_file(out, len(content)) as file:
             file.write(content)
-    if loaded.space.encoding is not None:
-        output.remark(
-            f"the model takes {loaded.space.count} features made of {loaded.space.column_count} columns of a table, in "
-            f"the order of their names ({listed(loaded.space.names, 5)}); {kind} gets them as they are, not the table"
-        )
-    if loaded.space.offset is not None:
-        how = {OFFSET: "add offsets to them", EXPOSURE: "multiply them by exposures"}[loaded.space.offset]
-        output.remark(
-            f"the model was trained with an {loaded.space.offset} of every sample, which {kind} does not get: "
-            f"its predictions are those without: {how}"
-        )
-    output.document({"model": str(model), "to": kind, "out": str(out), "bytes": len(content)})
+    document: dict[str, Any] = {"model": str(model), "to": kind, "out": str(out), "bytes": len(content)}
+    kinds = {Task.CLASSIFICATION: "the activation", Task.REGRESSION: "the prediction"}
+    what, given = kinds.get(loaded.labels.task, "the logarithm of the prediction"), loaded.space.offset
+    if float32:
+        document["rounding"] = most = rounding(loaded)
+        if most is not None:
+            output.remark(f"rounded to float32, features in the range of training change {what} by at most {most:.2g}")
+    if given is not None and kind == "sklearn":
+        addend = "the logarithm of its exposure" if given == "exposure" else "its offset"
+        output.remark(f"scikit-learn takes no {given}: add {addend} to {what} of each sample")
+    output.document(document)
     output.say(f"{model} for {kind} in {out}, {len(content):,} bytes")

@@ -1,7 +1,9 @@
 """`p4sgd inspect` on saved models."""
 
+import csv
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -63,6 +65,27 @@ def test_the_largest_coefficients_by_name(named):
     shown = run("inspect", named, "--top", 1).stdout
     assert ("small" in shown, "large" in shown) == (True, False)
     assert rows(run("inspect", named, "--top", 0).stdout).get("feature") is None
+
+
+def test_a_prediction_by_hand(tmp_path):
+    """Of a table with texts and gaps, from the document alone."""
+    run("data", "synth", "titanic", "--out", tmp_path / "data.csv")
+    words = ["--label-column", "survived", "--missing", "indicator", "--epochs", 2]
+    run("train", tmp_path / "data.csv", *words, "--out", tmp_path / "model", "--quiet")
+    about = json.loads(run("inspect", tmp_path / "model", "--json").stdout)
+    found = json.loads(run("predict", tmp_path / "model", tmp_path / "data.csv", "--probabilities", "--json").stdout)
+    coefficients = {each["feature"]: each["coefficient"] for each in about["coefficients"]}
+    probabilities = []
+    for row in csv.DictReader((tmp_path / "data.csv").open()):
+        z = about["intercept"]
+        for column in about["table"]["columns"]:
+            name, cell = column["name"], row[column["name"]]
+            if column["values"] is None:
+                z += coefficients[name] * float(cell or column["mean"])
+            if column["values"] is not None or not cell:
+                z += coefficients.get(f"{name}={cell or 'missing'}", 0.0)
+        probabilities.append(1 / (1 + math.exp(-z)))
+    assert probabilities == pytest.approx(found["probabilities"], rel=1e-9)
 
 
 def test_kinds_of_classes_features_and_losses(tmp_path):

@@ -7,16 +7,19 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command_line import run
 
+from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
+from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
-from p4sgd.host.training.export import to_onnx, to_sklearn
+from p4sgd.host.training.export import rounding, to_onnx, to_sklearn
 from p4sgd.host.training.model_file import Model, ModelSet, load_model
 from p4sgd.hw.spec.run import FeatureFormat
 
@@ -143,6 +146,122 @@ def test_onnx_predicts_the_same(coding):
     assert made.graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
 
 
+def frame(pandas, rows=160, seed=3):
+    """A table with numbers, texts, texts of digits and truth values, gaps in all of them, and words like gaps."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "size": rng.normal(50, 20, rows),
+        "age": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(40, 9, rows)),
+        "colour": rng.choice(["red", "green", "blue", None], rows),
+        "code": rng.choice(["01001", "94016", "7", None], rows),
+        "label": rng.choice(["None", "nan", "other", None], rows),
+        "grade": pandas.Categorical(rng.choice([1, 2, 3, None], rows)),
+        "two": rng.choice(["a", "b"], rows),
+        "member": pandas.array(rng.choice([True, False, None], rows), dtype="boolean"),
+        "sure": rng.random(rows) < 0.5,
+    }
+    return pandas.DataFrame(columns)
+
+
+def onnx_inputs(session, table):
+    """The columns of a frame as the inputs of a graph."""
+    given = {}
+    for each in session.get_inputs():
+        values = table[each.name.removeprefix("column ")]
+        if each.type == "tensor(string)":
+            values = values.astype(object).where(values.notna(), "").astype(str).to_numpy(object)
+        given[each.name] = np.asarray(values, object if values.dtype == object else np.float64)[:, np.newaxis]
+    return given
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+@pytest.mark.parametrize("target", ["two classes", "three classes", "numbers", "counts", "labels"])
+def test_tables(target, missing):
+    """Whole: with texts, gaps, and texts that training has not seen. Nothing of p4sgd is needed to predict."""
+    pandas = pytest.importorskip("pandas")
+    table, other = frame(pandas), frame(pandas, seed=4)
+    other.loc[:9, ["colour", "code", "label"]] = "unheard of"
+    score = table["size"] / 20 + (table["colour"] == "red") * 2 - (table["code"] == "7") + table["age"].isna()
+    y = {
+        "two classes": np.where(score > 3, "yes", "no"),
+        "three classes": np.digitize(score, [2, 4]),
+        "numbers": 1e6 + score.to_numpy() * 300,
+        "counts": np.floor(np.abs(score)).to_numpy(),
+        "labels": np.column_stack([score > 3, score > 2]).astype(int),
+    }[target]
+    loss = {"loss": "poisson"} if target == "counts" else {}
+    kind = GLMRegressor if target in ("numbers", "counts") else GLMClassifier
+    estimator = kind(epochs=3, missing=missing, **loss).fit(table, y)
+    content = pickle.dumps(to_sklearn(estimator.model_))
+    assert b"p4sgd" not in content
+    pipeline = pickle.loads(content)
+    assert [type(step).__name__ for step in pipeline[:1]] == ["ColumnTransformer"]
+    expected = estimator.predict(other)
+    plain = pa.Table.from_pandas(other.astype({"grade": object}))
+    for samples in (other, plain, other.assign(unknown=1)[sorted([*other.columns, "unknown"])]):
+        assert_same(pipeline.predict(samples).tolist(), expected.tolist())
+    probable = hasattr(estimator, "predict_proba") and target != "labels"
+    if probable:
+        shares = estimator.predict_proba(other)
+        np.testing.assert_allclose(pipeline.predict_proba(other), shares, atol=1e-12)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    for float32 in (False, True):
+        session = onnxruntime.InferenceSession(to_onnx(estimator.model_, float32=float32))
+        inputs = onnx_inputs(session, other)
+        if float32:
+            inputs = {name: each if each.dtype == object else each.astype(np.float32) for name, each in inputs.items()}
+        found = dict(zip([each.name for each in session.get_outputs()], session.run(None, inputs), strict=True))
+        if kind is GLMRegressor:
+            # Of counts the logarithm may change so much.
+            most = rounding(estimator.model_) * (2 * expected.max() if target == "counts" else 2) if float32 else 0
+            np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9, atol=most)
+        else:
+            assert found["label"].tolist() == expected.tolist()
+        if probable:
+            np.testing.assert_allclose(found["probabilities"], shares, atol=1e-5 if float32 else 1e-9)
+
+
+def test_float32_changes_no_more_than_is_said():
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    X = np.random.default_rng(0).normal(1e4, 1, (300, 5))  # differences of which float32 loses digits
+    regressor = GLMRegressor(epochs=3, scaling="minmax").fit(X, X @ [1.0, -2, 3, 0, 0.5])
+    session = onnxruntime.InferenceSession(to_onnx(regressor.model_, float32=True))
+    (found,) = session.run(None, {"features": X.astype(np.float32)})
+    error, most = np.abs(found - regressor.predict(X)).max(), rounding(regressor.model_)
+    assert 0 < error <= most < 100 * error
+
+
+@pytest.mark.parametrize("kind", ["offset", "exposure"])
+def test_offsets(kind):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    given = 1 + np.arange(200.0) % 5
+    loss = {"loss": "poisson"} if kind == "exposure" else {}
+    regressor = GLMRegressor(epochs=3, **loss).fit(X, given * np.exp(X[:, 0]), **{kind: given})
+    session = onnxruntime.InferenceSession(to_onnx(regressor.model_))
+    (found,) = session.run(None, {"features": X, kind: given})
+    np.testing.assert_allclose(found, regressor.predict(X, **{kind: given}), rtol=1e-9)
+    alone = to_sklearn(regressor.model_).predict(X)
+    np.testing.assert_allclose(alone * given if kind == "exposure" else alone + given, found, rtol=1e-9)
+
+
+def test_dates_are_refused():
+    dates = pa.table({"day": pa.array(np.arange(40, dtype=np.int32), pa.date32()), "x": np.arange(40) % 3})
+    regressor = GLMRegressor(epochs=1, dates="days").fit(dates, np.arange(40.0))
+    for export in (to_onnx, to_sklearn):
+        with pytest.raises(UserError, match=r"^day holds dates, which exported models cannot read"):
+            export(regressor.model_)
+
+
+def test_targets_with_different_classes():
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    codings = (OF_TASK[Task.CLASSIFICATION], LabelCoding(Task.CLASSIFICATION, (-1.0, 4.0)))
+    rows = tuple(make_row(np.random.default_rng(row), "hinge", coding, 5, ()) for row, coding in enumerate(codings))
+    model, (_, features) = ModelSet(rows, TargetCoding(codings, ("a", "b"))), make("hinge")
+    session = onnxruntime.InferenceSession(to_onnx(model))
+    assert session.run(["label"], {"features": features})[0].tolist() == ours(model, features)[0]
+
+
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("train", "breast_cancer", "--epochs", 3, "--out", "model", "--quiet")
@@ -151,6 +270,8 @@ def test_the_command(tmp_path, monkeypatch):
     data = read_dataset("breast_cancer")
     expected = load_model(Path("model")).predict(data).tolist()
     assert pickle.loads(Path("m.pkl").read_bytes()).predict(data.features).tolist() == expected
+    wrong = run("export", "model", "--to", "sklearn", "--float32", "--out", "m", status=2).stderr
+    assert "--float32 is for --to onnx: estimators of scikit-learn take float32 as they are" in wrong
     assert "choose one of onnx, sklearn" in run("export", "model", "--to", "pmml", "--out", "m", status=2).stderr
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "onnx", None)
@@ -159,7 +280,9 @@ def test_the_command(tmp_path, monkeypatch):
     assert not Path("m.onnx").exists()
     pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    assert "m.onnx" in run("export", "model", "--to", "onnx", "--out", "m.onnx").stdout
+    done = run("export", "model", "--to", "onnx", "--out", "m.onnx", "--float32")
+    assert "rounded to float32, features in the range of training change the activation by at most" in done.stderr
+    assert "m.onnx" in run("export", "model", "--to", "onnx", "--out", "m.onnx", "--overwrite").stdout
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     (labels,) = session.run(["label"], {"features": data.features.astype(np.float64)})
     assert labels.tolist() == expected
