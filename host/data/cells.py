@@ -1,135 +1,24 @@
 """Values as they stand in files: numbers, texts, gaps and labels. Tables are pyarrow arrays."""
 
-import datetime
-import itertools
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.notation import MISSING, PLAIN, TYPED, Notation, number, other_notations, ways_to_read
 from p4sgd.host.data.sample_numbers import RULES
 from p4sgd.host.data.sample_numbers import suits as suits_role
 from p4sgd.host.errors import UserError, on_command_line, option, shortened
-
-MISSING = frozenset(
-    {"", "#N/A", "#NA", "-NaN", "-nan", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "na", "nan", "null"}
-)
-"""Texts that mean a missing value."""
 
 TRUTH = {"false": 0.0, "true": 1.0}
 """Texts of booleans, which are numbers, in lower case."""
 
 EXACT = 1 << 53
 """From here on float64 does not represent every integer."""
-
-
-def number(text: str | bytes) -> float | None:
-    """The number that a text stands for, also NaN or infinite; ``None`` if it is none, such as ``1_0``."""
-    underscored = "_" in text if isinstance(text, str) else b"_" in text
-    try:
-        return None if underscored else float(text)
-    except ValueError:
-        return None
-
-
-_GROUPS = {" ": "[ \u00a0\u202f]"}
-"""Characters that are written for a thousands separator, as a regular expression; others stand for themselves."""
-
-
-@dataclass(frozen=True)
-class Notation:
-    """How the texts of a file write gaps and numbers.
-
-    ``missing`` are the texts that mean a missing value, ``decimal`` is the character before the decimals, and
-    ``thousands`` the one between groups of digits, empty if there is none: groups of two or three, the last of three.
-    Raises `UserError` if these are no such characters.
-    """
-
-    missing: frozenset[str] = MISSING
-    decimal: str = "."
-    thousands: str = ""
-
-    DECIMAL: ClassVar = (".", ",")
-    THOUSANDS: ClassVar = (",", ".", " ", "'", "_")
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("decimal", self.decimal, self.DECIMAL),
-            ("thousands", self.thousands or None, (None, *self.THOUSANDS)),
-        ):
-            if value not in known:
-                raise UserError(f"must be one of {' '.join(map(repr, filter(None, known)))}, not {value!r}", field=name)
-        if self.decimal == self.thousands:
-            raise UserError(f"is {self.decimal!r}, and so is {option('thousands')}: choose others", field="decimal")
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether numbers are written as Python writes them."""
-        return self.decimal == "." and not self.thousands
-
-    @cached_property
-    def group(self) -> str:
-        """A regular expression for the character between groups of digits."""
-        return _GROUPS.get(self.thousands, re.escape(self.thousands))
-
-    @cached_property
-    def pattern(self) -> str:
-        """A regular expression for finite numbers."""
-        whole = rf"(\d+|\d{{1,3}}({self.group}\d{{2,3}})*{self.group}\d{{3}})" if self.thousands else r"\d+"
-        point = re.escape(self.decimal)
-        return rf"^[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$"
-
-    def without(self, texts: Set[str]) -> Self:
-        """One in which these texts mean no missing value."""
-        return replace(self, missing=self.missing - texts) if self.missing & texts else self
-
-    def number(self, text: str) -> float | None:
-        """The number that a text stands for, also NaN or infinite; ``None`` if it is none."""
-        if self.plain or not any(map(str.isdigit, text)):
-            return number(text)
-        text = text.strip()
-        return float(self.respelled(text)) if re.match(self.pattern, text, re.ASCII) else None
-
-    def respelled(self, text: str) -> str:
-        """A number as Python writes it."""
-        return (re.sub(self.group, "", text) if self.thousands else text).replace(self.decimal, ".")
-
-    def respell_labels(self, texts: Iterable[str]) -> list[str]:
-        """Texts of which those that are numbers are as Python writes them."""
-        return [text if self.plain or self.number(text) is None else self.respelled(text.strip()) for text in texts]
-
-
-PLAIN = Notation()
-
-TYPED = Notation(missing=frozenset())
-"""That of a format with types, where a text stands for itself."""
-
-
-_LIKE_NUMBERS = re.compile(r"\s*[+-]?[.,]?\d[\d.,' _\u00a0\u202f]*([eE][+-]?\d+)?\s*")
-
-
-def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:
-    """Numbers that a text, which is none, may stand for in another notation, with the options that say so."""
-    found: dict[float, str] = {}
-    if not _LIKE_NUMBERS.fullmatch(text):
-        return found
-    for decimal, thousands in itertools.product(Notation.DECIMAL, ("", *Notation.THOUSANDS)):
-        if decimal != thousands and (value := Notation(frozenset(), decimal, thousands).number(text)) is not None:
-            chosen = [("decimal", decimal)] if (decimal, notation.decimal) != (".", ".") else []
-            chosen += [("thousands", thousands)] if thousands else []
-            found.setdefault(value, " ".join(option(name, shlex.quote(each)) for name, each in chosen))
-    return found
-
-
-def _ways_to_read(text: str, notation: Notation = PLAIN) -> str:
-    """The advice of `other_notations`, empty if there is none."""
-    ways = (f"{options} if it is {value:.15g}" for value, options in other_notations(text, notation).items())
-    return " or ".join(ways)
 
 
 def check_exact(text: str, name: str = "") -> None:
@@ -194,7 +83,7 @@ class RawLabels:
         if len(words) < len(texts):
             raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
         if all(map(other_notations, words)):
-            raise UserError(f"{name}: the label {words[0]!r} is not a number: say {_ways_to_read(words[0])}")
+            raise UserError(f"{name}: the label {words[0]!r} is not a number: say {ways_to_read(words[0])}")
         known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
         return np.array([known[text] for text in texts])[self.values], tuple(known)
 
@@ -229,7 +118,7 @@ class CellError(Exception):
         if role:
             remedy = on_command_line(f"correct it, or name another column with --{role}-column", "correct it")
             return UserError(f"{place}: the {role} {shortened(self.text)} is not a number: {remedy}")
-        ways = _ways_to_read(self.text, self.notation)
+        ways = ways_to_read(self.text, self.notation)
         remedy = on_command_line(
             f"say {ways}, or --categorical if the column has texts"
             if ways
@@ -278,7 +167,9 @@ class Cells:
         """Whether texts are digits after a 0, as 01001 is."""
         import pyarrow.compute as pc
 
-        return not self.are_numbers and bool(pc.any(pc.match_substring_regex(self.array, r"^0\d+$")).as_py())
+        return not (self.are_numbers or self.are_texts) and bool(
+            pc.any(pc.match_substring_regex(self.array, r"^0\d+$")).as_py()
+        )
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -369,27 +260,28 @@ def suits(kind: Any) -> bool:
 
 
 def _texts(array: Any) -> Any:
-    """Any values as texts, as `str` writes them: whole numbers without a point, dates without a time of 0:00, and times
-    as on the clock there."""
+    """Any values as texts: whole numbers without a point, dates without a time of 0:00, times as on the clock; NaN
+    is null."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import types
 
-    if types.is_null(array.type):
-        return array.cast(pa.string())
-    if types.is_string_view(array.type):
+    if types.is_null(array.type) or types.is_string_view(array.type):
         return array.cast(pa.large_string())  # of which pyarrow knows more functions
     encoded = array if types.is_dictionary(array.type) else array.dictionary_encode()
     values = encoded.dictionary
-    if types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)  # those of Python
-    texts = [None if value is None else _text(value) for value in values.to_pylist()]
-    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.large_string())).dictionary_decode()
+    if types.is_timestamp(values.type) and values.type.tz is not None:
+        values = pc.local_timestamp(values)
+    if types.is_temporal(values.type):
+        texts = pc.replace_substring_regex(values.cast(pa.string()), r"( 00:00:00)?(\.0+)?$", "").cast(
+            pa.large_string()
+        )
+    else:
+        texts = pa.array([_text(value) for value in values.to_pylist()], pa.large_string())
+    return pa.DictionaryArray.from_arrays(encoded.indices, texts).dictionary_decode()
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        value = value.replace(tzinfo=None)
-        return str(value if value.time() != datetime.time() else value.date())
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: Any) -> str | None:
+    if isinstance(value, float):
+        return None if value != value else str(int(value)) if value.is_integer() else str(value)
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from p4sgd.host.data.cells import MISSING, PLAIN, Notation, number
 from p4sgd.host.data.encoding import FeatureSpace
+from p4sgd.host.data.notation import MISSING, PLAIN, Notation, number
 from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.sample_numbers import OFFSETS, ROLES, WEIGHT
 from p4sgd.host.errors import UserError, listed

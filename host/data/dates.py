@@ -15,6 +15,8 @@ _FORM = re.compile(
     re.ASCII,
 )
 
+_NONE: frozenset[str] = frozenset()
+
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -38,4 +40,4 @@ def days_of(text: str, order: str) -> float | None:
 
 def orders_of(text: str) -> frozenset[str]:
     """Those of `ORDERS` in which a text is a date."""
-    return frozenset(order for order in ORDERS if days_of(text, order) is not None)
+    return frozenset(order for order in ORDERS if days_of(text, order) is not None) if _FORM.fullmatch(text) else _NONE

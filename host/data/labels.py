@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from p4sgd.host.data.cells import EXACT, number
+from p4sgd.host.data.cells import EXACT
 from p4sgd.host.data.dataset import Labelled, LabelledSamples
+from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.errors import UserError, listed, on_command_line, option
 from p4sgd.host.losses.loss import FloatArray, Task

@@ -1,15 +1,16 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from p4sgd.host.data.cells import TRUTH, TYPED, CellError, Cells, Notation, other_notations
+from p4sgd.host.data.cells import TRUTH, CellError, Cells
 from p4sgd.host.data.dates import ORDERS, orders_of
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.notation import TYPED, Notation, other_notations
 from p4sgd.host.data.table import Column, DateColumn, NumberColumn, Table, TextColumn
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, on_command_line, option
@@ -30,8 +31,8 @@ class _Findings:
     ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
     they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
     booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are digits after a
-    0. ``respelled`` counts texts that are numbers in another notation, and ``orders`` tells in which of `ORDERS` all
-    are dates. ``first`` has row and text of the first cell of each kind of this rank.
+    0. ``respelled`` counts texts that are numbers in another notation, and ``dated`` those that are dates, by
+    the order. ``first`` has row and text of the first cell of each kind of this rank.
     """
 
     numbers: int = 0
@@ -42,7 +43,7 @@ class _Findings:
     category: bool = False
     codes: bool = False
     respelled: int = 0
-    orders: frozenset[str] = frozenset(ORDERS)
+    dated: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     @property
@@ -59,8 +60,13 @@ class _Findings:
 
     @property
     def dates(self) -> bool:
-        """Whether all cells are dates."""
-        return bool(self.orders and self.texts and not self.numbers)
+        """Whether most cells are dates, and none are numbers."""
+        return not self.numbers and 2 * max(self.dated.values(), default=0) > self.texts
+
+    @property
+    def orders(self) -> list[str]:
+        """Those of `ORDERS` in which most cells are dates."""
+        return [order for order in ORDERS if self.dated[order] == max(self.dated.values(), default=0)]
 
     def add(self, other: "_Findings") -> None:
         """Add other findings, but for the first cells of each kind."""
@@ -71,7 +77,7 @@ class _Findings:
         self.category |= other.category
         self.codes |= other.codes
         self.respelled += other.respelled
-        self.orders &= other.orders
+        self.dated.update(other.dated)
         values = None if self.values is None or other.values is None else self.values | other.values
         self.values = None if values is None or len(values) > MOST_TEXTS else values
 
@@ -87,8 +93,7 @@ class _Findings:
         if self.numeric and (self.numbers or self.texts or self.typed):
             return NumberColumn(name, gaps, truth=self.boolean)
         if self.dates and dates != "text":
-            order = next(each for each in ORDERS if each in self.orders)
-            return DateColumn(name, gaps, order=order, parts=() if dates == "parts" else None)
+            return DateColumn(name, gaps, order=self.orders[0], parts=() if dates == "parts" else None)
         return TextColumn(name, gaps, tuple(sorted(self.values or ())))  # other rows may have either, if all are gaps
 
 
@@ -129,11 +134,11 @@ class Survey:
                 others = [
                     text not in self._notation.missing and (only_texts or self._no_number(text)) for text in known
                 ]
-                texts = np.array([*others, False])[which]
+                texts = np.array([*others, False])[which] & ~gaps
                 block.values = set(known) - self._notation.missing
-                block.orders = frozenset() if chosen else found.orders
-                for text in itertools.compress(known, others):
-                    block.orders = block.orders and block.orders & orders_of(text)
+                counts = np.bincount(which, minlength=len(known)).tolist()
+                for text, count in zip(known, counts, strict=False) if not chosen else ():
+                    block.dated.update(dict.fromkeys(orders_of(text), count))
                 if not only_texts:
                     ways = (other and bool(other_notations(text)) for text, other in zip(known, others, strict=True))
                     respelled = np.array([*ways, False])[which]

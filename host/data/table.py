@@ -14,8 +14,9 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import TYPED, CellError, Cells, Notation
+from p4sgd.host.data.cells import CellError, Cells
 from p4sgd.host.data.dates import days_of
+from p4sgd.host.data.notation import TYPED, Notation
 from p4sgd.host.errors import shortened
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data.cells import Cells, Notation, RawLabels, check_exact, other_notations
+from p4sgd.host.data.cells import Cells, RawLabels, check_exact
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
@@ -31,6 +31,7 @@ from p4sgd.host.data.formats.text_file import (
     open_data,
     open_share,
 )
+from p4sgd.host.data.notation import Notation, other_notations
 from p4sgd.host.data.sample_numbers import suits
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
@@ -304,7 +305,7 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
         raise UserError(f"{name}: the file is empty")
     place = f"{name}, line {skipped + 1}"
     if b"\0" in raw:
-        raise UserError(f"{place}: holds a zero byte: this is no CSV file")
+        raise UserError(f"{place}: holds a zero byte: this is no CSV file, or one that needs --encoding utf-16")
     try:
         text = raw.decode()
     except UnicodeDecodeError:

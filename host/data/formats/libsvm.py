@@ -4,9 +4,9 @@ There may be blanks before a value. Comments after ``#`` and ``qid:`` are ignore
 feature is its index modulo 2^N, as that of a numeric name in Vowpal Wabbit.
 """
 
-from p4sgd.host.data.cells import number
 from p4sgd.host.data.formats.sparse_text import MAX_INDEX, ParsedLine, SparseTextSource, finite, label_of, shown
 from p4sgd.host.data.formats.text_file import one_word_each
+from p4sgd.host.data.notation import number
 from p4sgd.host.errors import UserError
 
 _MAX_HASHED = (1 << 64) - 1

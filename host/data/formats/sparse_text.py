@@ -16,12 +16,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import RawLabels, check_exact, number
+from p4sgd.host.data.cells import RawLabels, check_exact
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, SparseRows, csr
 from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET, WEIGHT
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, shortened

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import MISSING, TYPED, CellError, Cells, Notation, RawLabels, numbers_of
+from p4sgd.host.data.cells import CellError, Cells, RawLabels, numbers_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, no_numbers
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.notation import MISSING, TYPED, Notation
 from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks

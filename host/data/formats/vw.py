@@ -19,10 +19,10 @@ that are neither a number nor a text, such as ``2x``.
 import math
 from collections.abc import Iterator
 
-from p4sgd.host.data.cells import number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
+from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError

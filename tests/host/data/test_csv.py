@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.cells import Notation, other_notations
 from p4sgd.host.data.formats import csv_file
 from p4sgd.host.data.formats.source import NotNumbersError
+from p4sgd.host.data.notation import Notation, other_notations
 from p4sgd.host.errors import UserError
 
 HEADER = "age,height,label\n"

@@ -111,5 +111,9 @@ def test_what_users_are_told(tmp_path):
         read_dataset(path)
     assert read_dataset(path, dates="days").features[-1] == 10957 + 1000
     known = encoded(path, dates="days").space
+    with pytest.raises(
+        UserError, match=r"line 4, column 1 .day.: '24-1-1' is not a date such as 2024-03-31: correct it"
+    ):
+        read_dataset(write(tmp_path, ["2024-01-01", "2024-01-02", "24-1-1"]), dates="parts")
     with pytest.raises(UserError, match=r"line 3, column 1 .day.: 'soon' is not a date such as 2024-03-31: correct it"):
         read_dataset(write(tmp_path, ["2024-01-01", "soon"]), like=known)

@@ -199,6 +199,10 @@ def test_what_typed_columns_hold(tmp_path):
         assert (again.features.tolist(), again.remarks) == (data.features.tolist(), ())
     with pytest.raises(UserError, match=r"row 3, column 1 \(c\): the value is missing: fill it in"):
         read_dataset(path, ignore_columns=("x",))
+    numbers = store(tmp_path, {"c": [2.0, np.nan, 0.5, 10.0], "n": [3, None, 3, 1], "y": [0, 1] * 2})
+    data = encoded(numbers, "indicator", categorical=["c", "n"])
+    assert data.feature_names == ("c=0.5", "c=10", "c=2", "c=missing", "n=1", "n=3", "n=missing")
+    assert (read_dataset(numbers, like=data.space).features == data.features).all()
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
         texts = pa.array(["x", None, "z", " x"]).cast(kind)
         path = store(tmp_path, {"a": texts, "b": [1, 2, 3, 4], "label": texts.fill_null("v")})
