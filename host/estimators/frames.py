@@ -30,18 +30,24 @@ class Rows:
         return self.rows.shape
 
 
-def as_table(X: Any) -> Any:
-    """A table of pyarrow, or a DataFrame of whatever library as one; ``None`` if X is something else, or a frame of
-    pandas with nothing but plain numbers, which may be sparse."""
+def as_table(X: Any, *, numbers: bool) -> Any:
+    """A table of pyarrow, or a DataFrame of whatever library as one.
+
+    ``None`` if X is something else, or without ``numbers`` a frame of pandas that has nothing else, and may be sparse.
+    """
     if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
         return None
-    if hasattr(X, "iloc") and all(isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in X.dtypes):
+    if not numbers and hasattr(X, "iloc") and all(dtype.kind in "iuf" for dtype in X.dtypes):
         return None
     import pyarrow as pa
 
-    for name, dtype in X.dtypes.items() if hasattr(X, "iloc") else ():
-        if str(getattr(dtype, "categories", np.empty(0)).dtype).startswith("interval"):
-            X = X.assign(**{name: X[name].cat.rename_categories(str)})  # of which pyarrow knows nothing
+    if hasattr(X, "iloc"):
+        X = X.copy(deep=False)
+        for name, dtype in X.dtypes.items():  # what pyarrow knows nothing of
+            if hasattr(dtype, "categories") and dtype.categories.dtype.kind == "O":  # ranges, for example
+                X[name] = X[name].cat.rename_categories(str)
+            elif hasattr(dtype, "fill_value"):
+                X[name] = X[name].sparse.to_dense()
     try:
         return pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
     except (pa.ArrowException, TypeError) as error:

@@ -258,7 +258,7 @@ class GLM(BaseEstimator):
             space = self.model_.space
             known = space.encoding or Table.of_numbers((), space.count)
         needed = isinstance(known, TableEncoding) or (reset and self.missing != "error")
-        columns = as_table(X)
+        columns = as_table(X, numbers=needed)
         if not needed and (columns is None or is_plain(columns)):
             try:
                 return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
