@@ -183,13 +183,10 @@ class DenseFeatures(Features):
             _totals(*self.rows(part), self.layout, 0, (0, addends.size), weights, addends, sums)
             totals[part.start - samples.start : part.stop - samples.start] = sums.sum(axis=0)
 
-        _for_each(add, self._blocks(samples.start, totals.size))
+        # Where features are kept, a sample is its columns, not its lines: less than a thread is worth, mostly.
+        size = sum(each.size for each in self._lines) if self._kept is None else self.count
+        _for_each(add, _blocks(samples.start, totals.size, size))
         return totals
-
-    def _blocks(self, first: int, count: int) -> list[slice]:
-        """Some samples in blocks of whole micro-batches."""
-        step = BANKS * max(1, _BLOCK // (BANKS * sum(each.size for each in self._lines)))
-        return [slice(begin, min(begin + step, first + count)) for begin in range(first, first + count, step)]
 
     def _decode(self, first: int, count: int) -> ByteArray:
         result = np.empty((count, self.count), np.uint8)
@@ -208,8 +205,14 @@ class DenseFeatures(Features):
                     else:
                         result[rows, left:right] = features[:, own]
 
-        _for_each(decode, self._blocks(first, count))
+        _for_each(decode, _blocks(first, count, sum(each.size for each in self._lines)))
         return result
+
+
+def _blocks(first: int, count: int, size: int) -> list[slice]:
+    """Some samples of such a size in blocks of whole micro-batches."""
+    step = BANKS * max(1, _BLOCK // (BANKS * size))
+    return [slice(begin, min(begin + step, first + count)) for begin in range(first, first + count, step)]
 
 
 def _for_each(function: Callable[[slice], None], parts: Sequence[slice]) -> None:
