@@ -97,7 +97,7 @@ def predict(
         reading["id_column"] = id_column
         samples = _read(output, loaded, data, reading, labels_needed=False)
         z, labels = loaded.decision_function(samples), loaded.labels
-        predictions = labels.named(labels.predictions(z))
+        predictions = labels.named(loaded.predictions(z))
         targets = isinstance(labels, TargetCoding)
         columns: list[Any] = [*zip(*predictions, strict=True)] if targets else [predictions]
         if probabilities:
@@ -223,7 +223,8 @@ def inspect(model: Path, top: int | None, output: Output) -> None:
     The document of --json has all that a prediction takes. Of the columns of a "table" texts are features named
     column=text, 1 for the samples that have it, and gaps column=missing; "mean" stands for a missing number. The sum of
     "coefficient" times feature, the "intercept" and the offset if there are any is the prediction of a regression, its
-    logarithm, or the activation of a class, and with the loss logistic 1 / (1 + e^-activation) the probability.
+    logarithm, or the activation of a class, and with the loss logistic 1 / (1 + e^-activation) the probability. If
+    there is a "softmax" of several classes, they contain it: probabilities are e^activation, divided by their sum.
     """
     import numpy as np
 
@@ -261,6 +262,7 @@ def inspect(model: Path, top: int | None, output: Output) -> None:
         "signed": form.signed,
         "preconditioned": first.mixing is not None,
         "intercept": np.asarray(intercept).tolist(),
+        "softmax": vars(loaded.softmax) if isinstance(loaded, ModelSet) and loaded.softmax is not None else None,
         "coefficients": largest,
         "training": loaded.training,
         **({"rows": [row.training for row in loaded.rows]} if several else {}),

@@ -30,7 +30,7 @@ def _has_probabilities(estimator: "GLMClassifier") -> bool:
 class GLMClassifier(ClassifierMixin, GLM):
     """A linear classifier, trained by SGD on FPGAs or on their exact emulation.
 
-    Of more than two classes each is trained against the rest, and the one with the largest activation is predicted.
+    Of more than two classes each is trained against the rest; a softmax fitted afterwards makes probabilities of them.
     Several labels, a matrix of zeros and ones, are trained one by one. Its weights are those of ``p4sgd train`` with
     the same options on the same data, bit for bit. They do not depend on workers, device or threads.
 
@@ -87,12 +87,12 @@ class GLMClassifier(ClassifierMixin, GLM):
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
         """See the class."""
-        return np.atleast_2d(self.model_.coefficients)
+        return np.atleast_2d(self.model_.linear()[0])
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64]:
         """See the class."""
-        return np.atleast_1d(self.model_.intercept)
+        return np.atleast_1d(self.model_.linear()[1])
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
         """Train from nothing, or with ``warm_start`` from the weights that there are.
@@ -176,7 +176,7 @@ class GLMClassifier(ClassifierMixin, GLM):
         """Activations, float64 (n_samples,), above 0 for the second class, or (n_samples, n_classes)."""
         samples = self._samples(X, offset)
         with value_errors():
-            return self.model_.decision_function(samples)
+            return self.model_.logits(self.model_.decision_function(samples))
 
     def predict(self, X: Any, *, offset: Any = None) -> npt.NDArray[Any]:
         """Predicted classes, those of ``p4sgd predict``: (n_samples,), of several labels (n_samples, n_labels)."""
@@ -202,10 +202,12 @@ class GLMClassifier(ClassifierMixin, GLM):
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
         """Probabilities, float64 (n_samples, n_classes), of several labels those of having them; only with the losses
-        ``logistic`` and ``modified_huber``. Those of one of several classes against the rest are divided by their sum.
+        ``logistic`` and ``modified_huber``. Of several classes they are the softmax of `decision_function` if one was
+        fitted (``model_.softmax``), else those of each against the rest, divided by their sum.
         """
-        z = self.decision_function(X, offset=offset)
-        found = self.model_.probabilities(z)
+        samples = self._samples(X, offset)
+        with value_errors():
+            found = self.model_.probabilities(self.model_.decision_function(samples))
         assert found is not None
         return found
 

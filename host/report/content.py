@@ -77,7 +77,8 @@ def make_content(
 
 
 def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
-    coding, outcomes, confusions = result.model.labels, dict(result.activations), []
+    coding, confusions = result.model.labels, []
+    outcomes = {name: (result.model.logits(z), labels) for name, (z, labels) in result.activations.items()}
     if coding.task is Task.CLASSIFICATION:
         quality = _class_figures(outcomes, coding)
     else:

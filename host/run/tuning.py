@@ -246,7 +246,7 @@ def _tried(run: TrainingRun, trial: Trial, data: PreparedData, held_out: Dataset
     if result.stopped is StopReason.INTERRUPTED:
         raise KeyboardInterrupt
     z, labels = result.activations["test"]
-    score = score_activations(result.model, z, labels, result.weights["test"])[trial.metric]
+    score = score_activations(result.model, z, labels, result.weights["test"], held_out.offsets)[trial.metric]
     epochs = sum(row.best_epoch for row in result.rows) if isinstance(result, ResultSet) else result.best_epoch
     time, done = _board_ms(options, result.summary["samples"], data.space.count, epochs), len(trial.scores)
     if time is not None and trial.board_ms is not None:

@@ -61,7 +61,7 @@ def _estimator(model: Model | ModelSet, places: npt.NDArray[np.intp]) -> Any:
             estimator = multioutput.MultiOutputRegressor(rows[0])
         estimator.estimators_ = rows
     elif coding.task is Task.CLASSIFICATION:
-        if loss == "logistic" and len(model.rows) == 1:
+        if loss == "logistic" and (not isinstance(model, ModelSet) or model.softmax is not None):
             estimator = linear_model.LogisticRegression()
         elif loss in PROBABILITIES:
             estimator = linear_model.SGDClassifier(loss="log_loss" if loss == "logistic" else loss)

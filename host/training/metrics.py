@@ -97,7 +97,7 @@ def measure_model(
         return each[0]
     result = {name: float(np.mean([metrics[name] for metrics in each])) for name in each[0]}
     if coding.task is Task.CLASSIFICATION:
-        right = (coding.predictions(z) == labels).reshape(len(labels), -1).all(axis=1)
+        right = (model.predictions(z) == labels).reshape(len(labels), -1).all(axis=1)
         result["accuracy"] = average(right, weights)
     return result
 
@@ -178,7 +178,7 @@ def _of_column(
     """scikit-learn's metrics of a single column of labels."""
     from sklearn import metrics  # takes longer to import than training on a small data set
 
-    predicted, how = coding.predictions(z), {"sample_weight": weights}
+    predicted, how = model.predictions(z), {"sample_weight": weights}
     if coding.task is not Task.CLASSIFICATION:
         result = {
             "r2": metrics.r2_score(labels, predicted, force_finite=False, **how),

@@ -37,6 +37,7 @@ from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.tensor_file import Arrays, FileKind
+from p4sgd.host.training.softmax import Softmax
 from p4sgd.hw.spec.fixed import WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 
@@ -134,6 +135,14 @@ class Model:
         second = loss.probabilities(z)
         return np.column_stack([1 - second, second])
 
+    def logits(self, z: FloatArray) -> FloatArray:
+        """The activations, which predictions and probabilities follow from; see `ModelSet.logits`."""
+        return z
+
+    def predictions(self, z: FloatArray) -> FloatArray:
+        """`predict` of samples with these activations."""
+        return self.labels.predictions(z)
+
     def predict(self, data: Dataset) -> FloatArray:
         """The predicted class, or the target in its original unit, of every sample: float64 (samples,)."""
         return self.labels.predictions(self.decision_function(data))
@@ -144,12 +153,13 @@ class ModelSet:
     """A model of several rows, each a model by itself of the same features, for several classes or several targets.
 
     Its arrays have a row for each, ``labels.rows`` are those of the rows, ``training`` has what is true of all, and the
-    rest is that of every row.
+    rest is that of every row. ``softmax`` makes probabilities of several classes if it was fitted.
     """
 
     rows: tuple[Model, ...]
     labels: LabelCoding | TargetCoding
     training: dict[str, Any] = field(default_factory=dict)
+    softmax: Softmax | None = None
 
     @property
     def coefficients(self) -> FloatArray:
@@ -187,9 +197,10 @@ class ModelSet:
         return self.rows[0].space
 
     def linear(self) -> tuple[FloatArray, FloatArray]:
-        """`Model.linear` of all rows: float64 (rows, features) and (rows,)."""
+        """`Model.linear` of all rows, float64 (rows, features) and (rows,); of classes with a softmax, of `logits`."""
         coefficients, intercepts = zip(*(row.linear() for row in self.rows), strict=True)
-        return np.stack(coefficients), np.array(intercepts)
+        factors = np.array([1.0 if self.softmax is None else self.softmax.factors])
+        return factors.T * np.stack(coefficients), self.logits(np.array(intercepts))
 
     def decision_function(self, data: Dataset) -> FloatArray:
         """`Model.decision_function` of all rows: float64 (samples, rows)."""
@@ -199,9 +210,12 @@ class ModelSet:
     def probabilities(self, z: FloatArray) -> FloatArray | None:
         """Probabilities of the classes, float64 (samples, rows); ``None`` if the loss gives none.
 
-        Those of each class against the rest are divided by their sum; where all are 0, classes are equally probable. Of
-        several targets they are those of the second class of each.
+        They are the softmax of `logits` if one was fitted. Otherwise those of each class against the rest are divided
+        by their sum; where all are 0, classes are equally probable. Of several targets they are those of the second
+        class of each.
         """
+        if self.softmax is not None:
+            return self.softmax.probabilities(z)
         pairs = [row.probabilities(z[:, column]) for column, row in enumerate(self.rows)]
         columns = [pair[:, 1] for pair in pairs if pair is not None]
         if not columns:
@@ -212,9 +226,18 @@ class ModelSet:
         sums = each.sum(axis=1, keepdims=True)
         return np.where(sums > 0, each / np.where(sums > 0, sums, 1.0), 1 / len(columns))
 
+    def logits(self, z: FloatArray) -> FloatArray:
+        """What is compared to predict a class, of activations, both float64 (samples, rows); the same without a
+        softmax."""
+        return z if self.softmax is None else self.softmax.logits(z)
+
+    def predictions(self, z: FloatArray) -> FloatArray:
+        """`predict` of samples with these activations."""
+        return self.labels.predictions(self.logits(z))
+
     def predict(self, data: Dataset) -> FloatArray:
         """The predictions of `LabelCoding.predictions` for every sample; see `Model.predict`."""
-        return self.labels.predictions(self.decision_function(data))
+        return self.predictions(self.decision_function(data))
 
 
 def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
@@ -277,13 +300,15 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         facts = _ScalingFacts(grid.kind, fitted.signed, grid.heat is not None)
         if grid is not fitted:
             arrays |= {f"whitening_{name}": getattr(fitted, name) for name in _WHITENING}
-    training = model.training
+    training, more = model.training, dict[str, Any]()
     parameters: Any = first.loss_parameters
     if isinstance(model, ModelSet):
         own = [{key: row.training[key] for key in row.training if key != "labels"} for row in model.rows]
         rows = [{key: each[key] for key in each if key not in training or training[key] != each[key]} for each in own]
         training = training | {"rows": rows}
         parameters = [row.loss_parameters for row in model.rows]
+        if model.softmax is not None:
+            more["softmax"] = vars(model.softmax)
     header = {
         "loss": model.loss,
         "loss_parameters": parameters,
@@ -292,6 +317,7 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         "space": space_to_json(model.space),
         "scaling": None if facts is None else vars(facts),
         "training": training,
+        **more,
     }
     _KIND.save(path, arrays, header)
 
@@ -302,7 +328,10 @@ def load_model(path: Path) -> Model | ModelSet:
     with _KIND.decoding(path):
         labels, training = coding_from_json(header["labels"]), msgspec.convert(header["training"], dict[str, Any])
         rows = _rows(arrays, header, labels, training)
-    return ModelSet(rows, labels, training) if len(rows) > 1 else rows[0]
+        softmax = None if header.get("softmax") is None else msgspec.convert(header["softmax"], Softmax)
+        if softmax is not None and len(softmax.addends) != len(rows):
+            raise ValueError(f"{len(softmax.addends)} addends of a softmax for {len(rows)} classes")
+    return ModelSet(rows, labels, training, softmax) if len(rows) > 1 else rows[0]
 
 
 def _numbers(arrays: Arrays, name: str, *shape: int) -> FloatArray:

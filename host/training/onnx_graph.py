@@ -216,6 +216,8 @@ def _classify(graph: _Graph, model: Model | ModelSet, activation: str, columns: 
 
 def _probabilities(graph: _Graph, model: Model | ModelSet, activation: str) -> str:
     """The probabilities of the classes, or of the second class of each target, from activations."""
+    if isinstance(model, ModelSet) and model.softmax is not None:  # its factors are in the activations
+        return graph.node("Softmax", [activation], axis=1)
     last, along = activation, graph.constant("columns", np.array([1]))
     if len(model.rows) == 1:  # each from its own activation: 1 − σ(z) would round small probabilities to 0
         opposite = graph.node("Neg", [activation])

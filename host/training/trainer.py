@@ -2,20 +2,24 @@
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
+from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_numbers import relative
 from p4sgd.host.devices import Device
 from p4sgd.host.distributed.communicator import broadcast, raise_on_all
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Checkpoint, CheckpointFile, Run, State, Weights
+from p4sgd.host.training.class_weights import BALANCED
 from p4sgd.host.training.epochs import RowTraining, release_memory
 from p4sgd.host.training.events import SILENT, Events, Remarks
 from p4sgd.host.training.metrics import measure_model, named
@@ -24,6 +28,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Prepared, PreparedData
 from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult, common
+from p4sgd.host.training.softmax import Softmax, fit_softmax
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -135,7 +140,7 @@ def train(
             raise KeyboardInterrupt
         now = workers.prepared
         prepared = dataclasses.replace(prepared, images=now.images, dealt=now.dealt)
-    result = _joined(results, prepared, held_out)
+    result = _joined(results, prepared, held_out, options, start)
     general = tuple(f": {text}" for text, of_all in told.items() if of_all)
     for remark in result.remarks:
         # What is about all rows may have come up while only some of them were trained.
@@ -145,7 +150,11 @@ def train(
 
 
 def _joined(
-    results: Sequence[TrainingResult], prepared: Prepared, held_out: Mapping[str, tuple[Dataset, FloatArray]]
+    results: Sequence[TrainingResult],
+    prepared: Prepared,
+    held_out: Mapping[str, tuple[Dataset, FloatArray]],
+    options: TrainingOptions,
+    start: Start,
 ) -> ResultSet:
     """The result of all rows, measured as one model."""
     coding = prepared.targets.coding
@@ -164,6 +173,8 @@ def _joined(
     }
     models = tuple(result.model for result in results)
     model = ModelSet(models, coding)
+    if isinstance(coding, LabelCoding) and model.loss == "logistic" and options.bias and start.refit:
+        model = dataclasses.replace(model, softmax=_softmax(model, activations, weights, prepared, options))
     metrics: dict[str, float] = {}
     for name, (z, values) in activations.items():
         metrics |= named(name, measure_model(model, z, values, weights[name], offsets[name]))
@@ -174,4 +185,26 @@ def _joined(
     if all(result.next_start is not None for result in results):
         rows = tuple(result.next_start for result in results if result.next_start is not None)
         next_start = dataclasses.replace(rows[0], coding=coding, weights=None, rate=None, history=(), rows=rows)
-    return ResultSet(ModelSet(models, coding, training), metrics, tuple(results), activations, weights, next_start)
+    return ResultSet(
+        dataclasses.replace(model, training=training), metrics, tuple(results), activations, weights, next_start
+    )
+
+
+def _softmax(
+    model: ModelSet,
+    activations: Mapping[str, tuple[FloatArray, FloatArray]],
+    weights: Mapping[str, FloatArray | None],
+    prepared: Prepared,
+    options: TrainingOptions,
+) -> Softmax | None:
+    """The softmax of several classes, fitted to held-out samples or to those that were trained on."""
+    samples: dict[str, tuple[FloatArray, npt.NDArray[np.intp], FloatArray | None]] = {}
+    for name, (z, labels) in activations.items():
+        classes, own = np.searchsorted(model.labels.classes, labels), weights[name]
+        if options.class_weight == BALANCED:
+            totals = np.bincount(classes, own, len(model.rows))
+            own = (1.0 if own is None else own) / np.where(totals > 0, totals, 1.0)[classes]
+        samples[name] = z, classes, own
+    used = np.count_nonzero(functools.reduce(np.logical_or, (row.coefficients != 0 for row in model.rows)))
+    found = fit_softmax(samples["train"], samples.get("validation"), int(used), prepared.strengths(options)[0])
+    return broadcast(prepared.communicator, found)

@@ -310,15 +310,16 @@ def test_several_classes():
     lines = [line.split(",") for line in done.stdout.splitlines()]
     loaded = load_model(Path("model"))
     z = loaded.decision_function(read_dataset("iris.csv"))
-    shares = 1 / (1 + np.exp(-z))
-    np.testing.assert_allclose(np.array([row[1:] for row in lines], float), shares / shares.sum(axis=1, keepdims=True))
-    assert [row[0] for row in lines] == [names[place] for place in z.argmax(axis=1)]
+    powers = np.exp(loaded.softmax.logits(z))
+    np.testing.assert_allclose(np.array([row[1:] for row in lines], float), powers / powers.sum(axis=1, keepdims=True))
+    assert [row[0] for row in lines] == [names[place] for place in powers.argmax(axis=1)]
     document = json.loads(predicted("iris.csv", "--probabilities", "--json"))
     assert (document["probabilities_of"], np.array(document["probabilities"]).shape) == (names, (150, 3))
     about = json.loads(run("inspect", "model", "--json").stdout)
     assert about["labels"]["names"] == names
     assert len(about["intercept"]) == len(about["rows"]) == 3
-    largest = max(np.abs(row.coefficients / row.slope[:4]).max() for row in loaded.rows)
+    assert about["softmax"] == {name: list(values) for name, values in vars(loaded.softmax).items()}
+    largest = np.abs(loaded.linear()[0] / loaded.rows[0].slope[:4]).max()
     assert abs(about["coefficients"][0]["scaled"]) == pytest.approx(largest)
     shown = run("inspect", "model").stdout
     for row in (

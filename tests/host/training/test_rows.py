@@ -80,7 +80,7 @@ def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested,
         # Balanced weights are each row's own, so samples count alike for all of them.
         chosen = options["class_weight"] if isinstance(options["class_weight"], dict) else {}
         weights = [chosen.get(f"{label:.0f}", 1.0) for label in labels]
-        accuracy = np.average(z.argmax(axis=1) == labels, weights=weights)
+        accuracy = np.average(result.model.logits(z).argmax(axis=1) == labels, weights=weights)
         assert result.metrics["train_accuracy"] == pytest.approx(accuracy)
     if not weighted and options["class_weight"] is None:
         losses = [row.metrics["train_loss"] for row in result.rows]
@@ -123,7 +123,7 @@ def test_a_file_has_all_rows(tmp_path, options):
 def test_probabilities_are_those_of_one_against_the_rest():
     X, y = load_iris(return_X_y=True)
     data = Dataset(X, y, "iris")
-    model = run(data).model
+    model = dataclasses.replace(run(data).model, softmax=None)
     reference = OneVsRestClassifier(LogisticRegression()).fit(X, y)
     for estimator, row in zip(reference.estimators_, model.rows, strict=True):
         estimator.coef_, estimator.intercept_ = row.coefficients[np.newaxis], np.array([row.intercept])
@@ -166,6 +166,7 @@ def test_metrics_of_all_rows_are_weighted(chosen):
     by_class = np.array([1, 0.25, 3, 1]) if isinstance(chosen, dict) else np.ones(4)
     for name, part in (("train", rest), ("validation", held_out), ("test", test)):
         z, labels = result.activations[name]
+        z = result.model.logits(z)
         assert (labels == part.labels).all()
         weights = part.sample_weights * (1 if name == "test" else by_class[labels.astype(int)])
         expected = accuracy_score(labels, z.argmax(axis=1), sample_weight=weights)
