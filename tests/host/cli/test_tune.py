@@ -71,7 +71,7 @@ def test_every_run_is_that_of_train(words, metric, tmp_path):
 def test_the_metric_is_that_of_the_samples_held_out():
     """By default log loss; each division is that of the next seed, and weights count."""
     rng = np.random.default_rng(1)
-    x, weights = rng.normal(size=(300, 3)).round(3), rng.integers(0, 3, 300)
+    x, weights = rng.normal(size=(300, 3)).round(3), rng.integers(1, 4, 300)
     y = (x[:, 0] + rng.normal(size=300) > 0).astype(int)
     np.savetxt("data.csv", np.column_stack([x, weights, y]), delimiter=",", header="a,b,c,w,y", comments="")
     data = read_dataset("data.csv", weight_column="w")
