@@ -278,7 +278,8 @@ class GLM(BaseEstimator):
             X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
             gaps = not isinstance(known, TableEncoding) or known.missing != "error"
             assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
-            made = Rows(X, known or Table.of_numbers((), X.shape[1]))
+            names = tuple(map(str, getattr(self, "feature_names_in_", ())))
+            made = Rows(X, known or Table.of_numbers(names, X.shape[1]))
         if isinstance(y, str) and y == _NO_Y:
             return made
         y = _check_y(y, estimator=self, **how)

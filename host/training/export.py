@@ -140,9 +140,10 @@ def _texts(column: TextColumn, outputs: list[int]) -> tuple[type, dict[Any, int]
     texts: dict[Any, int] = dict(zip(column.values, known, strict=False))
     if set(_GAP_TEXTS) & texts.keys():  # as objects, which are not called so
         return object, texts | (dict.fromkeys((None, np.nan), known[-1]) if column.gaps else {})
-    # As texts numbers have categories, too: with gaps among them those of pandas are no integers.
-    numbers = {f"{text}.0": feature for text, feature in texts.items() if text.isdecimal()}
-    return str, numbers | texts | (dict.fromkeys(_GAP_TEXTS, known[-1]) if column.gaps else {})
+    # As texts, numbers and truth values may be categories. With gaps among them, integers of pandas have a fraction.
+    others = {f"{text}.0": feature for text, feature in texts.items() if text.isdecimal()}
+    others |= {text.title(): feature for text, feature in texts.items() if text in ("true", "false")}
+    return str, others | texts | (dict.fromkeys(_GAP_TEXTS, known[-1]) if column.gaps else {})
 
 
 def _frame(columns: dict[str, list[Any]]) -> Any:

@@ -38,10 +38,9 @@ def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
 
     The input is ``features``, float64 (samples, features). Of a table with texts, gaps or truth values every column is
     an input of its own, (samples, 1), by its name or ``feature 1``, after the word column if an output has that name:
-    numbers are float64, NaN where they are missing,
-    truth values 0 and 1; texts are texts, empty where they are missing. A model of offsets or exposures has one more,
-    ``offset`` or ``exposure``, float64 (samples,). With ``float32`` numbers are float32; what they then lack is
-    `rounding`.
+    numbers are float64, NaN where they are missing; truth values 0 and 1; texts are texts, empty where they are
+    missing. A model of offsets or exposures has one more, ``offset`` or ``exposure``, float64 (samples,). With
+    ``float32`` numbers are float32; what they then lack is `rounding`.
 
     The outputs of a classifier are ``label``, the predicted class of each sample as text or int64 (float64 if a label
     is no integer), if the loss gives them ``probabilities``, float64 (samples, classes), and ``activation``, float64
@@ -123,7 +122,7 @@ class _Graph:
         return self._onnx.helper.make_tensor_value_info(name, made, ["samples", *more])
 
     def input(self, name: str, kind: Any, *more: int) -> str:
-        name = f"column {name}" if name in _OUTPUTS else name
+        name = f"column {name}" if name in _OUTPUTS or name.startswith("p4sgd/") else name
         self._inputs.append(self._described(name, kind, *more))
         return name
 

@@ -676,6 +676,7 @@ def test_frames(library, tmp_path):
     loaded = load_model(tmp_path / "model")
     assert loaded.feature_names_in_.tolist() == names
     assert (loaded.predict(frame) == regressor.predict(frame)).all()
+    assert GLMRegressor(missing="mean", epochs=1).fit(frame, y).get_feature_names_out().tolist() == names
     with pytest.raises(ValueError, match="feature names should match"):
         regressor.predict(frame[names[::-1]])
     pipeline = make_pipeline(StandardScaler(), GLMRegressor(epochs=3)).set_output(transform=library)

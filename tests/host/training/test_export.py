@@ -156,6 +156,7 @@ def frame(pandas, rows=160, seed=3):
         "code": rng.choice(["01001", "94016", "7", None], rows),
         "label": rng.choice(["None", "nan", "other", None], rows),
         "grade": pandas.Categorical(rng.choice([1, 2, 3, None], rows)),
+        "odd": pandas.Categorical(rng.random(rows) < 0.5),
         "two": rng.choice(["a", "b"], rows),
         "member": pandas.array(rng.choice([True, False, None], rows), dtype="boolean"),
         "sure": rng.random(rows) < 0.5,
@@ -169,7 +170,9 @@ def onnx_inputs(session, table):
     for each in session.get_inputs():
         values = table[each.name.removeprefix("column ")]
         if each.type == "tensor(string)":
-            values = values.astype(object).where(values.notna(), "").astype(str).to_numpy(object)
+            values = (
+                values.astype(object).where(values.notna(), "").astype(str).replace({"True": "true"}).to_numpy(object)
+            )
         given[each.name] = np.asarray(values, object if values.dtype == object else np.float64)[:, np.newaxis]
     return given
 
@@ -197,7 +200,7 @@ def test_tables(target, missing):
     pipeline = pickle.loads(content)
     assert [type(step).__name__ for step in pipeline[:1]] == ["ColumnTransformer"]
     expected = estimator.predict(other)
-    plain = pa.Table.from_pandas(other.astype({"grade": object}))
+    plain = pa.Table.from_pandas(other.astype({"grade": object, "odd": object}))
     for samples in (other, plain, other.assign(unknown=1)[sorted([*other.columns, "unknown"])]):
         assert_same(pipeline.predict(samples).tolist(), expected.tolist())
     probable = hasattr(estimator, "predict_proba") and target != "labels"
@@ -205,6 +208,8 @@ def test_tables(target, missing):
         shares = estimator.predict_proba(other)
         np.testing.assert_allclose(pipeline.predict_proba(other), shares, atol=1e-12)
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'p4sgd[export]'")
+    onnx.checker.check_model(to_onnx(estimator.model_), full_check=True)
     for float32 in (False, True):
         session = onnxruntime.InferenceSession(to_onnx(estimator.model_, float32=float32))
         inputs = onnx_inputs(session, other)
