@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.dates import orders_of
+from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.statistics import is_sparse
@@ -159,7 +159,7 @@ class TableEncoding(Table):
         dates = [
             self.label(place)
             for place, column in enumerate(self.columns)
-            if isinstance(column, TextColumn) and len(column.values) > 1 and all(map(orders_of, column.values))
+            if isinstance(column, TextColumn) and len(column.values) > 1 and all(map(dates_of, column.values))
         ]
         told: tuple[str, ...] = ()
         if dates:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data.cells import TRUTH, CellError, Cells
-from p4sgd.host.data.dates import ORDERS, orders_of
+from p4sgd.host.data.dates import ORDERS, dates_of
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import TYPED, Notation, other_notations
 from p4sgd.host.data.table import Column, DateColumn, NumberColumn, Table, TextColumn
@@ -138,7 +138,7 @@ class Survey:
                 block.values = set(known) - self._notation.missing
                 counts = np.bincount(which, minlength=len(known)).tolist()
                 for text, count in zip(known, counts, strict=False) if not chosen else ():
-                    block.dated.update(dict.fromkeys(orders_of(text), count))
+                    block.dated.update(dict.fromkeys(dates_of(text), count))
                 if not only_texts:
                     ways = (other and bool(other_notations(text)) for text, other in zip(known, others, strict=True))
                     respelled = np.array([*ways, False])[which]

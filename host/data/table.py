@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells
-from p4sgd.host.data.dates import days_of
+from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.notation import TYPED, Notation
 from p4sgd.host.errors import shortened
 
@@ -157,8 +157,11 @@ class DateColumn(NumberColumn):
 
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
         texts, which = cells.encoded
-        days = [days_of(text, self.order) for text in texts]
-        found = np.array([*(np.nan if each is None else each for each in days), np.nan])[which]
+        dates = [dates_of(text) for text in texts]
+        days = (
+            each.get(self.order, each.get("ymd", np.nan)) for each in dates
+        )  # with the year first there is no doubt
+        found = np.array([*days, np.nan])[which]
         found[cells.gaps] = np.nan
         return found
 

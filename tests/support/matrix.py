@@ -272,7 +272,12 @@ def make_data() -> None:
     pq.write_table(pa.table({name: pa.array(list(column)) for name, column in visits.items()}), "visits.parquet")
     sums = [f"{value:,.2f}".translate(str.maketrans(",.", ".,")) for value in small[:, 1] * 777.77]
     gaps = ["none." if each % 5 == 0 else each for each in small[:, 2]]
-    spelt = {"sum": sums, "stück": gaps, "ort": np.array(["Köln", "Bonn"])[small[:, 3] % 2], "label": kinds["warm"]}
+    spelt = amounts | {
+        "sum": sums,
+        "stück": gaps,
+        "ort": np.array(["Köln", "Bonn"])[small[:, 3] % 2],
+        "label": kinds["warm"],
+    }
     Path("spelt.csv").write_text(table(spelt, ";"), encoding="cp1252")
     words = []
     for _ in range(250):

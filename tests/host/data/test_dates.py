@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.dates import days_of, orders_of
+from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.errors import UserError
@@ -37,17 +37,16 @@ def test_every_form_of_a_date_is_the_same_day(moment):
     clock = moment.strftime(" %H:%M:%S.%f")
     for order, form in {"ymd": "%Y-%m-%d", "dmy": "%d.%m.%Y", "mdy": "%m/%d/%Y"}.items():
         text = moment.strftime(form).rjust(10, "0") + clock
-        assert days_of(text, order) == pytest.approx(expected, abs=1e-9)
-        assert order in orders_of(text)
-    assert days_of(moment.isoformat() + "Z", "ymd") == days_of(moment.isoformat() + "+02:00", "ymd")
-    assert ("mdy" in orders_of(moment.strftime("%d/%m/%Y").rjust(10, "0"))) == (moment.day <= 12)
+        assert dates_of(text)[order] == pytest.approx(expected, abs=1e-9)
+    assert dates_of(moment.isoformat() + "Z") == dates_of(moment.isoformat() + "+02:00")
+    assert ("mdy" in dates_of(moment.strftime("%d/%m/%Y").rjust(10, "0"))) == (moment.day <= 12)
 
 
 @pytest.mark.parametrize(
     "text", ["2024-02-30", "2024-13-01", "24-01-05", "2024-1", "2024.5", "5", "x", "", "2024-01/05"]
 )
 def test_other_texts_are_no_dates(text):
-    assert not orders_of(text)
+    assert not dates_of(text)
 
 
 @given(moments=st.lists(MOMENTS, min_size=2, max_size=8))
@@ -83,7 +82,9 @@ def test_formats_and_ranks_make_the_same(tmp_path, dates, missing):
         assert identify(encoded(tmp_path / f"{name}.parquet", missing, dates=dates)) == identify(whole)
     if dates != "text":
         other = write(tmp_path, ["", *(day.strftime("%d/%m/%Y") for day in days)], "other.csv")
-        assert identify(encoded(other, missing, dates=dates)).sha256 == identify(whole).sha256
+        by_day = encoded(other, missing, dates=dates)
+        assert identify(by_day).sha256 == identify(whole).sha256
+        assert np.array_equal(read_dataset(path, like=by_day.space).features, whole.features)
 
     def read(ranks):
         data = read_dataset(path, missing=missing, dates=dates, communicator=ranks)
