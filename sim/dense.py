@@ -211,7 +211,7 @@ class DenseFeatures(Features):
 
 def _blocks(first: int, count: int, size: int) -> list[slice]:
     """Some samples of such a size in blocks of whole micro-batches."""
-    step = BANKS * max(1, _BLOCK // (BANKS * size))
+    step = BANKS * max(1, _BLOCK // (BANKS * max(1, size)))
     return [slice(begin, min(begin + step, first + count)) for begin in range(first, first + count, step)]
 
 

@@ -1,7 +1,7 @@
 """Metrics: those of epochs, which are quick, and with scikit-learn all of a model on a data set."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
     if not (l2 or l1):
         return 0.0
     squares = magnitudes = 0
-    for part in weights:
+    for part in _joined(weights):
         for first in range(0, part.size, _BLOCK):
             w = part[first : first + _BLOCK].astype(np.int64)
             magnitudes += int(np.abs(w).sum()) if l1 else 0
@@ -116,6 +116,18 @@ def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
                 w *= w
                 squares += (int((w >> _HALF).sum()) << _HALF) + int((w & ((1 << _HALF) - 1)).sum())
     return l2 / 2 * (squares * WEIGHT.ulp**2) + l1 * (magnitudes * WEIGHT.ulp)
+
+
+def _joined(parts: Iterable[WeightArray]) -> Iterator[WeightArray]:
+    """Parts of at least a block, of which the last may be smaller: engines may have a few weights each."""
+    small: list[WeightArray] = []
+    for part in parts:
+        small.append(part)
+        if sum(each.size for each in small) >= _BLOCK:
+            yield from small
+            small = []
+    if small:
+        yield np.concatenate(small)
 
 
 def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:

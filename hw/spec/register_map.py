@@ -32,7 +32,7 @@ class Field:
     reset: int = 0
     signed: bool = False
 
-    @property
+    @functools.cached_property
     def mask(self) -> int:
         return ((1 << self.bits) - 1) << self.low
 
