@@ -20,7 +20,7 @@ from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import NumberColumn, Table, TextColumn, column_from_json
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.errors import listed, on_command_line, option
+from p4sgd.host.errors import listed, on_command_line, option, shortened
 
 FILLINGS = ("error", "mean", "indicator")
 """Ways to deal with missing values."""
@@ -153,27 +153,27 @@ class TableEncoding(Table):
         return scipy.sparse.csr_array((values[used], places[used], ends), shape=(rows.shape[0], self.count))
 
     def remarks(self, samples: int) -> tuple[str, ...]:
-        most = max(_FEW, _DISTINCT * samples)
-        texts = [len(column.values) if isinstance(column, TextColumn) else 0 for column in self.columns]
-        many = [self.label(place) for place, count in enumerate(texts) if count > most]
-        dates = [
-            self.label(place)
+        """What the user should know of columns whose texts say little of other samples; there were so many samples."""
+        texts = {
+            self.label(place): column.values
             for place, column in enumerate(self.columns)
-            if isinstance(column, TextColumn) and len(column.values) > 1 and all(map(dates_of, column.values))
-        ]
-        told: tuple[str, ...] = ()
+            if isinstance(column, TextColumn)
+        }
+        dates = [label for label, values in texts.items() if len(values) > 1 and all(map(dates_of, values))]
+        most = max(_FEW, _DISTINCT * samples)
+        many = [label for label, values in texts.items() if len(values) > most and label not in dates]
+        told = []
         if dates:
             few = f"{option('dates', 'days')} or {option('dates', 'parts')}"
-            told = (f"{listed(dates, _SHOWN)}: each date is a feature of its own: {few} makes numbers or few features",)
-        many = [label for label in many if label not in dates]
-        if not many:
-            return told
-        them = "it" if len(many) == 1 else "them"
-        return (
-            *told,
-            f"{listed(many, _SHOWN)}: nearly every sample has another text, of which other samples learn nothing: "
-            + on_command_line(f"--ignore-column leaves {them} out", f"leave {them} out"),
-        )
+            told.append(
+                f"{listed(dates, _SHOWN)}: each date is a feature of its own: {few} makes numbers or few features"
+            )
+        if many:
+            them, example = "it" if len(many) == 1 else "them", shortened(texts[many[0]][0])
+            alone = f"nearly every sample has another text, such as {example}, of which other samples learn nothing"
+            way = on_command_line(f"--ignore-column leaves {them} out", f"leave {them} out")
+            told.append(f"{listed(many, _SHOWN)}: {alone}: {way}")
+        return tuple(told)
 
     def to_json(self) -> dict[str, Any]:
         return {"columns": [column.to_json() for column in self.columns], "missing": self.missing}

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -110,7 +109,8 @@ def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:
         if decimal != thousands and (value := Notation(frozenset(), decimal, thousands).number(text)) is not None:
             chosen = [("decimal", decimal)] if (decimal, notation.decimal) != (".", ".") else []
             chosen += [("thousands", thousands)] if thousands else []
-            found.setdefault(value, " ".join(option(name, shlex.quote(each)) for name, each in chosen))
+            spelt = (option(name, f'"{each}"' if each in " '" else each) for name, each in chosen)
+            found.setdefault(value, " ".join(spelt))
     return found
 
 
