@@ -11,7 +11,7 @@ each class that follows from the numbers of samples and features, the curvature 
 there are few samples for a feature that is no guide, and nothing is fitted.
 
 The softmax is taken only if these samples tell it from the shares by more than a standard error, so that it is not
-worse; and one for each class, which changes predictions, only if more of these become right, else one factor for all.
+worse; first with one factor for all, then with those of each class, unless fewer predictions are right with these.
 """
 
 from dataclasses import dataclass
@@ -89,15 +89,17 @@ def fit_softmax(
     shares = np.log(_sigmoid(z))
     shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
     rows = np.arange(len(z))
-    found = _fit(z, classes, weights, by_class=True)
-    righter = _is_right(found.logits(z), classes) - _is_right(z, classes)
-    if not weights @ righter > np.sqrt(np.sum((weights * righter) ** 2)):  # no other predictions without evidence
-        found = _fit(z, classes, weights, by_class=False)
-    gains = _log_softmax(found.logits(z))[rows, classes] - shares[rows, classes]
-    gain = float(weights @ gains)
-    if max(found.factors) < _LEAST:
-        return None
-    return found if gain > _ERRORS * np.sqrt(np.sum((weights * (gains - gain)) ** 2)) else None
+    found, before = None, shares[rows, classes]
+    for by_class in (False, True):
+        each = _fit(z, classes, weights, by_class=by_class)
+        logits = each.logits(z)
+        after = _log_softmax(logits)[rows, classes]
+        if max(each.factors) < _LEAST or not _is_more(after - before, weights):
+            continue
+        righter = np.subtract(logits.argmax(axis=1) == classes, z.argmax(axis=1) == classes, dtype=np.float64)
+        if weights @ righter >= 0:
+            found, before = each, after
+    return found
 
 
 def _first(
@@ -146,8 +148,10 @@ def _fit(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray, *, b
     return Softmax(tuple(factors.tolist()), tuple((np.round(found[count + 1 :] * _STEPS) / _STEPS).tolist()))
 
 
-def _is_right(logits: FloatArray, classes: npt.NDArray[np.intp]) -> FloatArray:
-    return np.asarray(logits.argmax(axis=1) == classes, np.float64)
+def _is_more(gains: FloatArray, weights: FloatArray) -> bool:
+    """Whether the mean gain is more than could be by chance."""
+    gain = float(weights @ gains)
+    return gain > _ERRORS * float(np.sqrt(np.sum((weights * (gains - gain)) ** 2)))
 
 
 def _log_softmax(logits: FloatArray) -> FloatArray:
