@@ -49,7 +49,7 @@ class GLMClassifier(ClassifierMixin, GLM):
     n_features_in_, feature_names_in_
         As scikit-learn's.
     n_iter_ : int
-        Number of epochs, the most of any class; `partial_fit` goes on counting. Models from files lack this, and:
+        Number of epochs, the most of any class; `partial_fit` adds one in each call. Models from files lack this, and:
     history_, remarks_ : list of dict, list of str
         A record of each epoch: metrics, learning rate, times, saturations; and what the user should know about the run.
     model_ : p4sgd.host.training.model_file.Model
@@ -125,11 +125,12 @@ class GLMClassifier(ClassifierMixin, GLM):
         """Train for an epoch on these samples, from the weights that there are.
 
         The first call needs all ``classes``. Until there are 256 samples they are kept, and whenever they have doubled
-        the model is made anew of all of them, with as many epochs as there were calls: scaling of the features,
-        learning rate and weights. So single samples do, too. Then the scaling stays; values beyond the range that the
-        first samples have are clamped in training, and a `UserWarning` tells if most are. Features that are made of the
-        texts and gaps of a table are those of the first call. The schedule ``adaptive`` is ``constant`` here, and
-        nothing is held out. The intercept is the bias as it was trained, where `fit` fits it to its samples.
+        the model is made anew of all of them: scaling of the features, learning rate and weights, with as many epochs
+        as there were before and, up to ``epochs``, as few samples take. So single samples do, too. Then the scaling
+        stays; values beyond the range that the first samples have are clamped in training, and a `UserWarning` tells if
+        most are. Features that are made of the texts and gaps of a table are those of the first call. The schedule
+        ``adaptive`` is ``constant`` here, and nothing is held out. The intercept is the bias as it was trained, where
+        `fit` fits it to its samples.
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")

@@ -22,7 +22,7 @@ from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.estimators.frames import NAME, Rows, as_table, is_plain, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors, warn
 from p4sgd.host.estimators.stream import ENOUGH, HANDFUL, Beginning, drift_remark
-from p4sgd.host.losses import ELSEWHERE, LOSSES
+from p4sgd.host.losses import ELSEWHERE, LOSSES, Task
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
@@ -165,7 +165,7 @@ class GLM(BaseEstimator):
 
     def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
         start, began, data = self._start(partial=True), self._beginning, data.counted()
-        before, remark = 0 if start is None else start.epochs, None
+        before, calls, remark = 0 if start is None else start.epochs, getattr(self, "n_iter_", 0), None
         if start is None:
             began = Beginning(data)
             if data.samples < HANDFUL:
@@ -178,18 +178,24 @@ class GLM(BaseEstimator):
         else:
             remark = drift_remark(start.scaling, data)
         anew = began is not None and began.due
+        epochs = before + 1
         if began is not None and anew:
-            data, start = began.data, Start(coding=coding)
+            data, epochs = began.data, max(epochs, min(self.epochs, began.epochs))
+            loss = LOSSES.get(self.loss)
+            if loss is not None and loss.task is Task.NON_NEGATIVE and not data.labels.any():
+                coding = LabelCoding(loss.task)  # the first counts may be 0
+            start = Start(coding=coding)
         assert start is not None
         if remark is not None:
             data = dataclasses.replace(data, remarks=(*data.remarks, f"{NAME}: {remark}"))
         # Losses of other samples do not compare, so there is nothing to choose an epoch or to adapt the rate by.
-        others: dict[str, Any] = {"epochs": before + 1, "validation_fraction": 0.0, "patience": None}
+        others: dict[str, Any] = {"epochs": epochs, "validation_fraction": 0.0, "patience": None}
         if self.l2 is None and self.alpha is None:  # the default depends on all samples
             others["l2"] = 0.0
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
         self._train(data, self._options(**others), dataclasses.replace(start, refit=False), before)
+        self.n_iter_ = calls + 1
         if began is not None and anew:
             began = began.trained(self.model_.space.encoding)
         self._beginning = None if began is None or began.complete else began

@@ -21,6 +21,9 @@ ENOUGH = 256
 HANDFUL = 32
 """Of fewer samples ranges and means are guesses."""
 
+_SEEN = 1024
+"""Samples, however often each, that a model of few should have seen."""
+
 _FEW = 8
 """Of fewer samples one may be an outlier, so that they have to be twice as far away to have drifted."""
 
@@ -39,6 +42,11 @@ class Beginning:
     def due(self) -> bool:
         """Whether the model is to be made anew: whenever the samples have doubled, and when they are enough."""
         return self.complete or self.data.samples >= 2 * self.fitted
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs in which few samples are seen as often as many later on."""
+        return max(1, _SEEN // self.data.samples) if self.data.samples < ENOUGH else 1
 
     @property
     def complete(self) -> bool:

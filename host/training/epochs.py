@@ -85,8 +85,11 @@ class RowTraining:
         self._metrics = EpochMetrics(prepared, options, self._loss, held_out, refit=options.bias and start.refit)
         automatic = options.learning_rate is None
         constant_loss, before = self._metrics.constant_loss, len(start.history)
-        if not start.refit:  # of a stream a few samples may all be like a constant
+        if not start.refit:  # of a stream a few samples may all be like a constant, or unlike those before
             constant_loss = max(constant_loss, float(self._loss.value(np.zeros(1), np.ones(1))[0]))
+            if (own := start.weights) is not None:
+                began = self._metrics.of_epoch(Weights(own), prepared.split(own))
+                constant_loss = max(constant_loss, began["train_loss"])
         self._convergence = Convergence(state.history, constant_loss, automatic=automatic, before=before)
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()

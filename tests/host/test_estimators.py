@@ -355,17 +355,19 @@ def test_samples_one_by_one():
     """The first ones say nothing of the scale of features and targets. Later ones do."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 3)) * [1, 1000, 0.01] + [0, 5000, 0]
-    y = X @ [300, 0.3, 0] + 1e5
-    regressor, classifier = GLMRegressor(), GLMClassifier()
+    y, counts = X @ [300, 0.3, 0] + 1e5, rng.poisson(np.exp(X[:, 0])) * (np.arange(300) > 1)
+    regressor, classifier, counter = GLMRegressor(), GLMClassifier(), GLMRegressor(loss="poisson")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for part in np.split(np.arange(300), [*range(1, 10), *range(20, 300, 20)]):
             regressor.partial_fit(X[part], y[part], sample_weight=None if part[0] else [2])
+            counter.partial_fit(X[part], counts[part])
             classifier.partial_fit(scipy.sparse.csr_array(X[part]), X[part, 0] > 0, classes=[False, True])
     assert regressor.score(X, y) > 0.99
-    assert classifier.score(X, X[:, 0] > 0) > 0.95
     assert regressor.n_iter_ == classifier.n_iter_ == 24
-    assert sum("X: the scaling of features is made of 1 sample, and" in str(each.message) for each in told) == 2
+    assert counter.score(X, counts) > 0.9 * GLMRegressor(loss="poisson").fit(X, counts).score(X, counts)
+    assert classifier.score(X, X[:, 0] > 0) > 0.95
+    assert sum("X: the scaling of features is made of 1 sample, and" in str(each.message) for each in told) == 3
 
 
 def test_parts_of_a_stream_may_be_sparse_or_not():
