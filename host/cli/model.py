@@ -171,6 +171,7 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     """
     reading = options.take_reading(choices)
     with output.working("evaluating"):
+        from p4sgd.host.data.builtin import with_meanings
         from p4sgd.host.training.metrics import score
         from p4sgd.host.training.model_file import load_model
 
@@ -186,7 +187,8 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         rows = [[shorten(target), *(cell(name, each[name], 6) for name in names)] for target, each in targets]
         output.table(["target", *(name.replace("_", " ") for name in names)], rows)
     if "confusion_matrix" in metrics:
-        _show_confusion(output, list(map(shorten, loaded.labels.meanings)), metrics["confusion_matrix"])
+        labels = with_meanings(loaded.labels, loaded.training.get("data"))
+        _show_confusion(output, list(map(shorten, labels.meanings)), metrics["confusion_matrix"])
 
 
 def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
@@ -284,12 +286,14 @@ def inspect(model: Path, top: int | None, output: Output) -> None:
 
 def _describe(model: "Model | ModelSet") -> dict[str, object]:
     """Parameters of the loss, in the unit of the target; classes or targets; what features are made of."""
+    from p4sgd.host.data.builtin import with_meanings
+
     labels, first, encoding = model.labels, model.rows[0], model.space.encoding
     facts: dict[str, object] = dict(first.loss_parameters)
     if "epsilon" in first.loss_parameters:
         facts["epsilon"] = first.loss_parameters["epsilon"] * first.labels.scale
     if labels.classes:
-        facts["classes"] = ", ".join(labels.meanings)
+        facts["classes"] = ", ".join(with_meanings(labels, model.training.get("data")).meanings)
     elif len(model.rows) > 1:
         facts["targets"] = ", ".join(labels.row_names)
     if encoding is not None:

@@ -1,8 +1,10 @@
 """Data sets that come with scikit-learn."""
 
+import dataclasses
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,8 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
+
+_Labels = TypeVar("_Labels", bound=Any)
 
 BUILTIN = {
     "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
@@ -57,6 +61,16 @@ _NAMES = {
     ),
 }
 """Names of the features: ``feature_names`` in scikit-learn."""
+
+
+_MEANINGS = {"breast_cancer": ("malignant", "benign")}
+"""What labels 0 and 1 mean where they are numbers, in the data and in predictions."""
+
+
+def with_meanings(labels: _Labels, data: object) -> _Labels:
+    """The labels of a model, of class `LabelCoding`, with names for people if they are those of built-in ``data``."""
+    names = _MEANINGS.get(str(data))
+    return labels if names is None or not labels.classes else dataclasses.replace(labels, names=names)
 
 
 def is_builtin(source: str) -> bool:

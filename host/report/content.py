@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from p4sgd.host.data.builtin import with_meanings
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.errors import listed
 from p4sgd.host.losses import LOSSES, Task
@@ -77,7 +78,7 @@ def make_content(
 
 
 def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
-    coding, confusions = result.model.labels, []
+    coding, confusions = with_meanings(result.model.labels, result.model.training.get("data")), []
     outcomes = {name: (result.model.logits(z), labels) for name, (z, labels) in result.activations.items()}
     if coding.task is Task.CLASSIFICATION:
         quality = _class_figures(outcomes, coding)
@@ -292,7 +293,7 @@ def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list
         "training data": f"{about['data']}: {summary['samples']:,} samples, {summary['features']:,} features",
         "held out": f"{sizes['validation']:,} samples" if "validation" in sizes else "",
         "test data": f"{about['test']}: {sizes['test']:,} samples" if "test" in sizes else "",
-        "labels": _label_text(result.model.labels),
+        "labels": _label_text(with_meanings(result.model.labels, result.model.training.get("data"))),
         "scaling": ": ".join(filter(None, (summary["scaling"], summary["scaling_reason"]))),
         "learning rate": f"{summary['learning_rate']:.4g} in the first epoch" if "learning_rate" in summary else "",
         "device": f"{summary['device']}, {workers:,} worker{'s' * (workers > 1)}",

@@ -92,6 +92,16 @@ def test_ids_are_carried_into_predictions():
     assert bare[1:] == named[1:]
 
 
+def test_classes_of_a_built_in_set_have_names_where_people_read(model):
+    """Predictions and JSON have the labels of the data, which are numbers."""
+    assert "malignant" in run("evaluate", model, "breast_cancer").stdout
+    shown = run("inspect", model).stdout
+    assert "malignant, benign" in shown
+    assert "worst radius" in shown or "mean concave points" in shown
+    assert evaluated("breast_cancer", model=model)["confusion_matrix"]
+    assert set(predicted("breast_cancer", model=model).split()) == {"0", "1"}
+
+
 def test_standard_input_is_read_like_a_file():
     rows = [[place % 5, place % 3, int(place % 5 > 2)] for place in range(60)]
     write_table("data.csv", ["a", "b", "label"], rows)
