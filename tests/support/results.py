@@ -10,6 +10,7 @@ def assert_same(one, other, *without):
         for mine, theirs in zip(one.rows, other.rows, strict=True):
             assert_same(mine, theirs, *without)
         assert repr(one.metrics) == repr(other.metrics)
+        assert one.model.softmax == other.model.softmax
         return
     for name in ("weights", "coefficients", "slope", "offset"):
         assert np.array_equal(getattr(one.model, name), getattr(other.model, name)), name
