@@ -84,8 +84,9 @@ def tune(
 
     Trains models with every combination on the emulator, first the defaults, each with the learning rate that suits it,
     and measures them on held-out samples, the same for all. Time is that predicted for --workers U280 boards, for the
-    epochs to the best one. * has the best mean of --metric; ± is the standard error of the difference from it.
-    → is the fastest that is less than that worse, and not worse than the defaults, or a better one that takes up to 5 %
+    epochs to the best one. Only what is not worse than the defaults is recommended, and a weaker penalty only if it is
+    better by more than the standard error of the difference. * has the best mean of --metric of these; ± is that error
+    of the difference from it. → is the fastest that is less than that worse, or a better one that takes up to 5 %
     longer; the command at the end trains it, on all samples.
     """
     grid = {name: choices.pop(name) for name in _GRID}

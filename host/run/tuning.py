@@ -52,14 +52,15 @@ class Trial:
     """The training runs with one choice, each with another division of the samples.
 
     ``scores`` are those of the runs on held-out samples, which are not used to choose the epoch either: so are the
-    scores of what ``p4sgd train`` does with these options. ``epochs`` are those to the best one, and rates those of the
-    first epoch, ``None`` if classes have their own. ``board_ms`` is the mean time on boards, in ms, ``None`` if they
-    cannot hold the columns.
+    scores of what ``p4sgd train`` does with these options. ``l2`` is the strength of the penalty, ``epochs`` are those
+    to the best one, and rates those of the first epoch, ``None`` if classes have their own. ``board_ms`` is the mean
+    time on boards, in ms, ``None`` if they cannot hold the columns.
     """
 
     options: TrainingOptions
     metric: str
     scores: tuple[float, ...] = ()
+    l2: float = 0.0
     epochs: tuple[int, ...] = ()
     rates: tuple[float | None, ...] = ()
     board_ms: float | None = None
@@ -203,7 +204,8 @@ def choose(trials: Sequence[Trial], held_out: float) -> tuple[int, int]:
     Each run has held out a fraction of the samples. Trials with the most scores count. The best has the best mean, and
     of several the least time. Preferred is the fastest on boards, or the best of those that take up to 5 % longer, of
     those whose mean is less than a standard error of the difference below the best (Breiman et al., Classification and
-    Regression Trees, 1984), but not below that of the first trial. Without times it is the best.
+    Regression Trees, 1984). Without times it is the best. Beside the first trial only those count that are not worse
+    and have no weaker penalty, or are better by more than such an error: others would bet on chance.
     """
     most = max((len(trial.scores) for trial in trials), default=0)
     scored = [place for place, trial in enumerate(trials) if len(trial.scores) == most and math.isfinite(trial.score)]
@@ -214,14 +216,17 @@ def choose(trials: Sequence[Trial], held_out: float) -> tuple[int, int]:
     def merit(place: int) -> tuple[float, float]:
         return trials[place].merit, -times[place]
 
+    def behind(place: int, other: int) -> bool:
+        """Whether a trial is worse than another by more than the error."""
+        error = difference_error(trials[place], trials[other], held_out)
+        return trials[place].merit < trials[other].merit - error
+
+    if 0 in scored:
+        plain = trials[0]
+        safe = {place for place in scored if trials[place].l2 >= plain.l2 and trials[place].merit >= plain.merit}
+        scored = [place for place in scored if place in safe or behind(0, place)]
     best = max(scored, key=merit)
-    least = trials[0].merit if 0 in scored else -math.inf
-    good = [
-        place
-        for place in scored
-        if trials[place].merit
-        >= max(least, trials[best].merit - difference_error(trials[best], trials[place], held_out))
-    ]
+    good = [place for place in scored if not behind(place, best)]
     fastest = min(times[place] for place in good)
     return best, max((place for place in good if times[place] <= _ALIKE * fastest), key=merit)
 
@@ -254,6 +259,7 @@ def _tried(run: TrainingRun, trial: Trial, data: PreparedData, held_out: Dataset
     return dataclasses.replace(
         trial,
         scores=(*trial.scores, score),
+        l2=1 / result.summary["samples"] if (strength := options.penalties[0]) is None else strength,
         epochs=(*trial.epochs, result.best_epoch),
         rates=(*trial.rates, result.summary.get("learning_rate")),
         board_ms=time,

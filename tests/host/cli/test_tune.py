@@ -1,5 +1,6 @@
 """`p4sgd tune`: the trade between precision, accuracy and time on boards, and the command that it recommends."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -133,6 +134,21 @@ def test_the_choice_is_the_fastest_that_is_as_good(drawn, metric):
     assert chosen in good
     assert all(1.05 * trials[place].board_ms >= trials[chosen].board_ms for place in good)
     assert all(trials[place].board_ms > trials[chosen].board_ms for place in good if means[place] > means[chosen])
+
+
+def test_a_weaker_penalty_has_to_be_better_for_sure():
+    plain, weaker, better, stronger = (
+        dataclasses.replace(trial(scores, ms), l2=l2)
+        for scores, ms, l2 in (
+            ([0.5, 0.6, 0.7], 9.0, 0.01),
+            ([0.6, 0.5, 0.8], 1.0, 0.001),
+            ([0.6, 0.7, 0.8], 5.0, 0.001),
+            ([0.6, 0.5, 0.8], 7.0, 0.1),
+        )
+    )
+    assert tuning.choose([plain, weaker], 0.2) == (0, 0)
+    assert tuning.choose([plain, weaker, better], 0.2) == (2, 2)
+    assert tuning.choose([plain, weaker, stronger], 0.2) == (2, 2)
 
 
 def test_trials_that_have_fallen_behind_or_have_no_score():
