@@ -3,9 +3,7 @@
 import difflib
 import importlib
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.formats.source import Source, read
-from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data, plain_name
+from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data, plain_name, temporary_file
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, option
 
@@ -151,10 +149,7 @@ def local_file(source: str | Path) -> Path:
     if source != STANDARD_INPUT:
         return Path(source)
     if not _copies or _copies[0][0] is not sys.stdin:
-        copy = tempfile.NamedTemporaryFile(prefix="p4sgd-")  # noqa: SIM115 - closed when the program ends
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        _copies[:] = [(sys.stdin, copy)]
+        _copies[:] = [(sys.stdin, temporary_file(iter(lambda: sys.stdin.buffer.read(1 << 20), b"")))]
     return Path(_copies[0][1].name)
 
 

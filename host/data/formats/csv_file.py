@@ -23,13 +23,14 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.formats.text_file import (
-    decoded_copy,
+    decoded,
     find_encoding,
     is_utf8,
     line_blocks,
     lines_before,
     open_data,
     open_share,
+    temporary_file,
 )
 from p4sgd.host.data.notation import Notation, other_notations
 from p4sgd.host.data.sample_numbers import suits
@@ -75,7 +76,7 @@ class CsvSource(TableSource):
         encoding = self.options.encoding or find_encoding(self.path)
         if is_utf8(encoding):
             return self.path, None
-        self._copy = decoded_copy(self.path, encoding, self.name)  # which is there as long as this object
+        self._copy = temporary_file(decoded(self.path, encoding, self.name))  # which is there as long as this object
         guessed = self.options.encoding is None and not encoding.startswith("utf")
         return Path(self._copy.name), encoding if guessed else None
 
@@ -201,7 +202,8 @@ class CsvSource(TableSource):
                 if fields and not (len(fields) == 1 and not fields[0].strip()):
                     yield first, fields
         except UnicodeDecodeError:
-            decoded_copy(self._utf8, "utf-8", self.name)  # says in which line
+            for _ in decoded(self._utf8, "utf-8", self.name):  # which says in which line
+                pass
             raise
         except csv.Error as error:
             raise UserError(f"{self.name}, line {line + 1}: {error}") from None

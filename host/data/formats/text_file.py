@@ -8,12 +8,13 @@ import lzma
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.files import write_error
 
 SUFFIXES = (".gz", ".bz2", ".xz")
 """File name extensions of compressed files. The compression itself is detected from the first bytes."""
@@ -73,8 +74,9 @@ def open_data(path: Path, on_open: Callable[[BinaryIO], None] = lambda raw: None
 def is_utf8(encoding: str) -> bool:
     """Whether text in an encoding of this name need not be decoded; `UserError` if there is none of the name."""
     try:
+        b"text".decode(encoding, errors="replace")  # some that Python knows are not of texts
         return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
-    except LookupError:
+    except (LookupError, UnicodeError):
         known = "such as utf-8, utf-16, cp1252, latin-1, cp850 or shift_jis"
         raise UserError(f"must be an encoding that Python knows, {known}, not {encoding!r}", field="encoding") from None
 
@@ -101,24 +103,33 @@ def find_encoding(path: Path) -> str:
     return "utf-8"
 
 
-def decoded_copy(path: Path, encoding: str, name: str) -> Any:
-    """A temporary file with a text in UTF-8, which is gone with the object; `UserError` names the first wrong line."""
-    copy, lines = tempfile.NamedTemporaryFile(prefix="p4sgd-"), 0  # noqa: SIM115 - closed with the object
-    decoder = codecs.getincrementaldecoder(encoding)()
+def decoded(path: Path, encoding: str, name: str) -> Iterator[bytes]:
+    """The blocks of a text, in UTF-8; `UserError`, with the ``name`` of the file, names the first wrong line."""
+    decoder, lines, block = codecs.getincrementaldecoder(encoding)(), 0, b"\n"
     with open_data(path) as file:
-        for block in iter(lambda: file.read(_BLOCK), None):
+        while block:
+            block = file.read(_BLOCK)
             try:
                 text = decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                line = lines + error.object[: error.start].decode(encoding, errors="replace").count("\n") + 1
+            except UnicodeError as error:
+                before = error.object[: error.start] if isinstance(error, UnicodeDecodeError) else b""
+                line = lines + before.decode(encoding, errors="replace").count("\n") + 1
                 remedy = "say which encoding it has with --encoding"
                 raise UserError(f"{name}, line {line}: is not {encoding} text: {remedy}") from None
-            copy.write(text.encode())
             lines += text.count("\n")
-            if not block:
-                break
-    copy.flush()
-    return copy
+            yield text.encode()
+
+
+def temporary_file(blocks: Iterable[bytes]) -> Any:
+    """A temporary file with these contents, which is gone with the object."""
+    try:
+        file = tempfile.NamedTemporaryFile(prefix="p4sgd-")  # noqa: SIM115 - closed with the object
+        for block in blocks:
+            file.write(block)
+        file.flush()
+    except OSError as error:
+        raise write_error(Path(tempfile.gettempdir()), error) from error
+    return file
 
 
 @contextmanager
