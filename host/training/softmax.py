@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from p4sgd.host.losses.loss import FloatArray
 
-_FITTED_VALUES = 1 << 20
-"""Most activations that are fitted to, of the first samples, which are in random order."""
+_FITTED_VALUES, _FITTED_SAMPLES = 1 << 19, 10
+"""Most activations that are fitted to, of the first samples, which are in random order; but so many samples a class."""
 
 _HELD_OUT = 20
 """Held-out samples for each class that are enough to fit to them."""
@@ -107,7 +107,7 @@ def _first(
 ) -> tuple[FloatArray, npt.NDArray[np.intp], FloatArray]:
     """Of the first samples that count, with weights that sum to 1."""
     counted = np.flatnonzero(np.isfinite(z).all(axis=1) & (True if weights is None else weights > 0))
-    counted = counted[: max(1, _FITTED_VALUES // z.shape[1])]
+    counted = counted[: max(_FITTED_SAMPLES * z.shape[1], _FITTED_VALUES // z.shape[1])]
     own = np.ones(counted.size) if weights is None else weights[counted]
     return z[counted], classes[counted], own / own.sum()
 
@@ -131,15 +131,19 @@ def _fit(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray, *, b
     def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
         spread, addends = parameters[1 : count + 1], parameters[count + 1 :]
         factors = parameters[0] * np.exp(spread)
-        logs = _log_softmax(factors * z + addends)
+        rest = factors * z + addends
+        rest -= rest.max(axis=1, keepdims=True)
+        own = rest[rows, classes]
+        np.exp(rest, out=rest)
+        sums = rest.sum(axis=1)
         held = _HELD * float(spread @ spread) + float(addends @ addends)
-        value = weak / 2 * held - float(weights @ logs[rows, classes])
-        rest = np.exp(logs)
+        value = weak / 2 * held + float(weights @ (np.log(sums) - own))
+        rest /= sums[:, np.newaxis]
         rest[rows, classes] -= 1
         rest *= weights[:, np.newaxis]
         slopes = np.sum(rest * z, axis=0) * factors
-        spreads, sums = slopes + _HELD * weak * spread, rest.sum(axis=0) + weak * addends
-        parts = [np.array([slopes.sum() / parameters[0]]), spreads, sums]
+        spreads, shifts = slopes + _HELD * weak * spread, rest.sum(axis=0) + weak * addends
+        parts = [np.array([slopes.sum() / parameters[0]]), spreads, shifts]
         return value, np.concatenate(parts if by_class else [parts[0], np.zeros(2 * count)])
 
     bounds = [(1 / 64, 64.0), *[(-3.0, 3.0)] * count, *[(None, None)] * count]
