@@ -164,6 +164,8 @@ class GLM(BaseEstimator):
         return self
 
     def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
+        if hasattr(self, "model_") and self.model_.space.offset is not None:
+            raise ValueError("the model was trained with offsets, which partial_fit does not take: fit with warm_start")
         start, began, data = self._start(partial=True), self._beginning, data.counted()
         before, calls, remark = 0 if start is None else start.epochs, getattr(self, "n_iter_", 0), None
         if start is None:

@@ -32,8 +32,9 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.encoding import TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, coding_from_json
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.sample_numbers import EXPOSURE
 from p4sgd.host.data.scaling import KINDS
-from p4sgd.host.errors import UserError, option
+from p4sgd.host.errors import UserError, on_command_line
 from p4sgd.host.losses import Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.tensor_file import Arrays, FileKind
@@ -105,7 +106,7 @@ class Model:
 
         Raises `UserError` as `products`, and if the samples have no such offsets.
         """
-        _check_offsets(self.space, data)
+        _check_offsets(self, data)
         z = self.products(data)
         return z if data.offsets is None else z + self.labels.shift(data.offsets)
 
@@ -245,15 +246,16 @@ def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
     return data if encoding is None or data.table is None else data.encoded(encoding)
 
 
-def _check_offsets(space: FeatureSpace, data: Dataset) -> None:
+def _check_offsets(model: Model, data: Dataset) -> None:
     """Refuse samples without the offsets that a model has been trained with, or with others."""
-    given = data.offset_kind
-    if given == space.offset:
-        return
-    if space.offset is None:
+    trained, given = model.space.offset, data.offset_kind
+    if given is not None and trained is None:
         raise UserError(f"{data.name}: the model was trained without {given}s: leave them out")
-    remedy = f"give {option(f'{space.offset}_column', 'COLUMN')}"
-    raise UserError(f"{data.name}: the model was trained with an {space.offset} of every sample: {remedy}")
+    if trained is not None and given is None:
+        what = on_command_line(f"--{trained}-column names its column, if it is a table", f"give {trained}")
+        raise UserError(f"{data.name}: the model was trained with an {trained} of every sample: {what}")
+    if given == EXPOSURE and model.labels.task in (Task.CLASSIFICATION, Task.REGRESSION):
+        raise UserError(f"{data.name}: exposures are for predictions of e^z: give an offset")
 
 
 def _products(features: Features, coefficients: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ from p4sgd.host.data.dataset import Labelled, LabelledSamples
 from p4sgd.host.data.sample_numbers import EXPOSURE, FARTHEST, average
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.losses import LOSSES, Loss, Task, classification
+from p4sgd.host.losses.loss import FloatArray
 
 
 def without_offsets(data: Labelled, loss: Loss) -> Labelled:
@@ -22,16 +23,25 @@ def check_offsets(data: Labelled, loss: Loss, *, bias: bool) -> None:
     """Refuse offsets of samples that do not suit the loss, or are so large that the hardware could not have them."""
     if data.offsets is None:
         return
-    values, centre, most = data.offsets, 0.0, np.inf
     if loss.power is None and data.offset_kind == EXPOSURE:
         known = " or ".join(each.name for each in LOSSES.values() if each.power is not None)
         remedy = f"choose {option('loss', known)}, or give offsets"
         raise UserError(f"{data.name}: exposures are for predictions of e^z, not for the loss {loss.name}: {remedy}")
-    if loss.power is not None:
-        most = FARTHEST
-    elif loss.task is Task.CLASSIFICATION:
-        most, centre = classification.FARTHEST, average(values, data.sample_weights) if bias else 0.0
-    far = np.flatnonzero(np.abs(values - centre) > most)
+    classes = loss.task is Task.CLASSIFICATION
+    if loss.power is None and not classes:
+        return
+    most, centre = classification.FARTHEST if classes else FARTHEST, 0.0
+    if classes and bias:  # the one that `centred` would take of all samples has all in reach, if any has
+        centre = float(data.offsets.min() + data.offsets.max()) / 2
+    far = np.flatnonzero(np.abs(data.offsets - centre) > most)
     if far.size:
-        which = f"the offset of sample {far[0] + 1} is {values[far[0]]:.4g}"
-        raise UserError(f"{data.name}: {which}: it must be {centre - most:.4g} to {centre + most:.4g}")
+        which = f"the offset of sample {far[0] + 1} is {data.offsets[far[0]]:.4g}"
+        must = f"they may be at most {2 * most:g} apart" if centre else f"it must be -{most:g} to {most:g}"
+        raise UserError(f"{data.name}: {which}: {must}")
+
+
+def centred(offsets: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Offsets of classes less their weighted mean, or the nearest number with which all are as small as they must be.
+    The intercept takes that number."""
+    most = classification.FARTHEST
+    return offsets - min(max(average(offsets, weights), float(offsets.max()) - most), float(offsets.min()) + most)

@@ -13,7 +13,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_numbers import average, importances, relative
+from p4sgd.host.data.sample_numbers import importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
 from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -23,6 +23,7 @@ from p4sgd.host.precondition import Whitening, fold_weights
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import HardwareMap, hardware_means, mean_square
 from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.offsets import centred
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.rate import choose_penalties, choose_rate
 from p4sgd.hw.spec.config import BANKS
@@ -103,8 +104,8 @@ class Targets:
         times those of the loss, ``None`` if all are equal. Both are int64 (samples,)."""
         loss = self.loss(options, name)
         y, weights, shift = self.terms(loss)
-        if shift is not None and options.bias:  # which takes their mean, so that they are small
-            shift = shift - average(shift, weights)
+        if shift is not None and options.bias:
+            shift = centred(shift, weights)
         labels = LABEL.from_real(loss.label(y, shift))
         if loss.weighs:
             own = loss.importance(y)

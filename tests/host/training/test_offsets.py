@@ -70,7 +70,8 @@ def test_exposures_are_as_good_as_rates_of_scikit_learn(name, theirs):
     wanted = e * theirs.fit(X, y / e, sample_weight=e ** (2 - p)).predict(X)
     assert mean_tweedie_deviance(y, predicted, power=p) < 1.001 * mean_tweedie_deviance(y, wanted, power=p)
     assert ours.score(X, y, exposure=e) == pytest.approx(d2_tweedie_score(y, predicted, power=p))
-    assert ours.predict(X, offset=None, exposure=2 * e) == pytest.approx(2 * predicted)
+    assert ours.predict(X, exposure=2 * e) == pytest.approx(2 * predicted)
+    assert ours.predict(X, offset=np.log(e)) == pytest.approx(predicted)
     if name == "poisson":
         assert predicted.sum() == pytest.approx(y.sum(), rel=1e-4)
 
@@ -141,7 +142,7 @@ def test_metadata_routing():
         (GLMRegressor(), {"offset": [1.0] * 3}, "inconsistent numbers of samples"),
         (GLMRegressor(loss="gamma"), {"offset": [0, 1], "exposure": [1, 1]}, "add the logarithm"),
         (GLMRegressor(loss="gamma"), {"offset": [0, 301]}, "offset of sample 2 is 301: it must be -300 to 300"),
-        (GLMClassifier(), {"offset": [0, 60]}, "offset of sample 1 is 0: it must be 14 to 46"),
+        (GLMClassifier(), {"offset": [0, 60]}, "offset of sample 1 is 0: they may be at most 32 apart"),
         (GLMClassifier(bias=False), {"offset": [5, 17]}, "offset of sample 2 is 17: it must be -16 to 16"),
     ],
 )
@@ -155,6 +156,10 @@ def test_models_and_samples_without_each_others_offsets():
     with_offsets, without = GLMRegressor(epochs=1).fit(X, y, offset=y), GLMRegressor(epochs=1).fit(X, y)
     with pytest.raises(ValueError, match="trained with an offset of every sample: give offset"):
         with_offsets.predict(X)
+    with pytest.raises(ValueError, match=r"exposures are for predictions of e\^z: give an offset"):
+        with_offsets.predict(X, exposure=y)
+    with pytest.raises(ValueError, match="with offsets, which partial_fit does not take: fit with warm_start"):
+        with_offsets.partial_fit(X, y)
     with pytest.raises(ValueError, match="trained without offsets: leave them out"):
         without.predict(X, offset=y)
     with pytest.raises(ValueError, match="offsets are for two classes, here are 3"):
