@@ -31,7 +31,7 @@ _UNIT = 1126
 """Every float64 is a multiple of 2^-1074, and with a mantissa of 53 bits an integer times 2^-1126 or more."""
 
 UnknownTexts: TypeAlias = dict[str, tuple[int, str]]
-"""Texts that a model does not know, counted while a table is read: by column, how many, and one of them."""
+"""Texts and parts of dates that a model does not know, counted while a table is read: by column, how many, and one."""
 
 
 Encoded: TypeAlias = Iterator[tuple[npt.NDArray[np.int32], FloatArray | float]]
@@ -163,6 +163,13 @@ class DateColumn(NumberColumn):
         )  # with the year first there is no doubt
         found = np.array([*days, np.nan])[which]
         found[cells.gaps] = np.nan
+        if self.parts:
+            kinds = {part.partition("=")[0] for part in self.parts}
+            strange = np.array([*(kind in kinds and name not in self.parts for name, kind in _PARTS), False])
+            rows = np.flatnonzero(strange[self._divided(found)[1]].any(axis=1))
+            if rows.size:
+                before, example = unknown.get(label, (0, texts[which[rows[0]]]))
+                unknown[label] = before + rows.size, example
         return found
 
     def _divided(self, cells: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:

@@ -112,6 +112,12 @@ def test_what_users_are_told(tmp_path):
         read_dataset(path)
     assert read_dataset(path, dates="days").features[-1] == 10957 + 1000
     known = encoded(path, dates="days").space
+    parts = encoded(write(tmp_path, ["2024-01-01", "2024-02-01"]), dates="parts").space
+    other = read_dataset(write(tmp_path, ["2024-02-01", "2023-03-31", "2022-01-03"]), like=parts)
+    assert other.features.tolist() == [[2024, 0, 1, 0, 1], [2023, 0, 0, 0, 0], [2022, 1, 0, 1, 0]]
+    assert other.remarks[0].startswith(
+        "day: 1 value that the model does not know, such as '2023-03-31': taken for none"
+    )
     with pytest.raises(
         UserError, match=r"line 4, column 1 .day.: '24-1-1' is not a date such as 2024-03-31: correct it"
     ):
