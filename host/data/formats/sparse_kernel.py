@@ -2,7 +2,7 @@
 
 At a line that is not plain it stops, and the reader in Python, which defines the format, parses it or says what is
 wrong with it. Plain are in LIBSVM's format decimal numbers and ascending indices, perhaps a ``qid:`` and a comment; in
-Vowpal Wabbit's decimal numbers and words as values, and before the first bar a label, an importance and a tag.
+Vowpal Wabbit's decimal numbers and words as values, and before the first bar a label, an importance, a base and a tag.
 
 Numbers are the nearest float64, as those of Python's ``float``. They are computed with integers, by the algorithm of D.
 Lemire, "Number parsing at a gigabyte per second", Software: Practice and Experience 51 (2021); N. Mushtak and D.
@@ -68,19 +68,20 @@ def parse_plain(
 
     Returns the offset of the line that is not plain, or of the end; ``row`` and ``stored`` there.
     """
-    values, indices, ends, labels, weights = out
+    values, indices, ends, labels, weights, offsets = out
     while at < text.size:
         line, begin = at, stored
         at = _skip_blanks(text, at)
         if text[at] != _LINE_FEED and (text[at] != _COMMENT or limits is None):
-            label, weight = 0.0, 1.0
+            label, weight, offset = 0.0, 1.0, 0.0
             if limits is not None:
                 label, at, stored = _parse_numbers(text, at, stored, limits, mask, labels_needed, values, indices)
             if limits is None:
-                label, weight, at, stored = _parse_names(text, at, stored, mask, labels_needed, values, indices)
+                about, at, stored = _parse_names(text, at, stored, mask, labels_needed, values, indices)
+                label, weight, offset = about
             if at < 0:
                 return line, row, begin
-            ends[row], labels[row], weights[row] = stored, label, weight
+            ends[row], labels[row], weights[row], offsets[row] = stored, label, weight, offset
             row += 1
         while text[at] != _LINE_FEED:
             at += 1
@@ -336,42 +337,47 @@ def _text_end(text: Any, at: int) -> int:
 
 
 @_compiled
-def _label(text: Any, at: int) -> tuple[float, float, int]:
-    """Label, importance, and the offset of the first bar; that is −1 if what is before it is not plain."""
-    importance = 1.0
+def _label(text: Any, at: int) -> tuple[tuple[float, float, float], int]:
+    """Label, importance and base; and the offset of the first bar, −1 if what is before it is not plain."""
+    importance, base = 1.0, 0.0
     label, at = _number(text, at)
     if abs(label) >= EXACT or at < 0 or not _blank(text[at]):
-        return label, importance, -1
+        return (label, importance, base), -1
     at = _skip_blanks(text, at)
     second, end = _number(text, at)
     if end >= 0 and _blank(text[end]):
         if not 0 <= second < np.inf:
-            return label, importance, -1
+            return (label, importance, base), -1
         importance, at = second, _skip_blanks(text, end)
+        third, end = _number(text, at)
+        if end >= 0 and _blank(text[end]):
+            if not abs(third) < np.inf:
+                return (label, importance, base), -1
+            base, at = third, _skip_blanks(text, end)
     word = at
     while not _ends_word(text[at]):
         at += 1
     if text[word] == _QUOTE:
         at = _skip_blanks(text, at)
-    return label, importance, at if text[at] == _BAR else -1
+    return (label, importance, base), at if text[at] == _BAR else -1
 
 
 @_compiled
 def _parse_names(
     text: Any, at: int, stored: int, mask: Any, labels_needed: bool, values: Any, indices: Any
-) -> tuple[float, float, int, int]:
+) -> tuple[tuple[float, float, float], int, int]:
     """Parse a line of Vowpal Wabbit's format that is not blank.
 
-    Returns label, importance, offset of the end of the line, −1 if it is not plain, and ``stored`` there.
+    Returns label, importance and base; offset of the end of the line, −1 if it is not plain; and ``stored`` there.
     """
-    label, importance = 0.0, 1.0
+    about = 0.0, 1.0, 0.0
     if labels_needed:
-        label, importance, at = _label(text, at)
+        about, at = _label(text, at)
     else:
         while text[at] != _BAR and text[at] != _LINE_FEED:
             at += 1
     if at < 0 or text[at] != _BAR:
-        return label, importance, -1, stored
+        return about, -1, stored
     seed, scale = _0, 1.0
     while text[at] != _LINE_FEED:
         if text[at] == _BAR:
@@ -380,27 +386,27 @@ def _parse_names(
             if not _ends_word(text[at]):
                 end = _name_end(text, at)
                 if end < 0:
-                    return label, importance, -1, stored
+                    return about, -1, stored
                 seed = _hash(text, at, end, _0)
                 scale, at = _value(text, end)
                 if at < 0:
-                    return label, importance, -1, stored
+                    return about, -1, stored
         elif _blank(text[at]):
             at += 1
         else:
             end = _name_end(text, at)
             if end < 0:
-                return label, importance, -1, stored
+                return about, -1, stored
             column = _hash(text, at, end, seed)
             value, at = _value(text, end)
             if at < 0:
                 at = _text_end(text, end + 1)
                 if at < 0:
-                    return label, importance, -1, stored
+                    return about, -1, stored
                 column, value = _hash(text, end + 1, at, column), 1.0
             value *= scale
             if not np.isfinite(value):
-                return label, importance, -1, stored
+                return about, -1, stored
             values[stored], indices[stored] = value, column & mask
             stored += 1
-    return label, importance, at, stored
+    return about, at, stored

@@ -55,6 +55,7 @@ class Parsed(NamedTuple):
     ends: npt.NDArray[np.int64]
     labels: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
+    offsets: npt.NDArray[np.float64]
 
 
 class SparseTextSource(Source):
@@ -169,14 +170,14 @@ class SparseTextSource(Source):
     def _parse(self, text: bytes, count: int, lines: int, *, compiled: bool) -> Rows:
         """The samples of so many lines, which come after others of the share."""
         most = len(text) // self._LEAST_BYTES + 1
-        out = Parsed(np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64), *np.ones((2, count)))
+        of_each = np.empty(count), np.ones(count), np.zeros(count)
+        out = Parsed(np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64), *of_each)
         at, row, stored = 0, 0, 0
         if compiled:
             from p4sgd.host.data.formats.sparse_kernel import parse_plain
         array = np.frombuffer(text, np.uint8)
         limits = None if self._limits is None else tuple(map(np.uint64, self._limits))
         how = limits, np.uint64(self._mask), self.options.labels_needed or self._has_offsets
-        offsets = np.zeros(count)
         while at < len(text):
             if compiled:
                 at, row, stored = parse_plain(array, at, row, stored, *how, out)
@@ -194,15 +195,15 @@ class SparseTextSource(Source):
                 out.values[own], out.indices[own] = parsed.values, parsed.indices
                 stored = own.stop
                 out.ends[row], out.labels[row], out.weights[row] = stored, parsed.label, parsed.weight
-                offsets[row] = parsed.offset
+                out.offsets[row] = parsed.offset
                 row += 1
             at = end
         sparse = SparseRows(out.values[:stored], out.indices[:stored], np.append(0, out.ends[:row]))
         if self._hash_bits:
             sparse = _add_collisions(sparse, 1 << self._hash_bits)
         beside = {} if (out.weights[:row] == 1).all() else {WEIGHT: out.weights[:row]}
-        if self._has_offsets or offsets.any():
-            beside[OFFSET] = offsets[:row]
+        if self._has_offsets or out.offsets[:row].any():
+            beside[OFFSET] = out.offsets[:row]
         return Rows(sparse, RawLabels(out.labels[:row]) if self.options.labels_needed else None, beside)
 
 

@@ -71,8 +71,6 @@ class VwSource(SparseTextSource):
         if label is None:
             self._unlabelled += 1
             return None
-        if base and self.options.like is not None and not self._has_offsets:
-            raise UserError(f"the base is {base:g}: the model was trained without offsets")
         sample = ParsedLine(label, [], [], importance, base)
         for part in rest.split(b"|"):
             items, seed, scale = part.split(), 0, 1.0

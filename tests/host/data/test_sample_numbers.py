@@ -107,7 +107,7 @@ def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, weights, name
 
 
 def test_bases_are_offsets(tmp_path):
-    """Where some lines have none, it is 0; and a model that was trained without offsets refuses others."""
+    """Where some lines have none, it is 0."""
     path = tmp_path / "some.vw"
     path.write_text("1 | a b\n" * 30 + "-1 2.5 -0.75 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
     data = read_dataset(path)
@@ -118,8 +118,6 @@ def test_bases_are_offsets(tmp_path):
     other.write_text("| a b\n'tag | c\n")
     assert read_dataset(plain).offsets is None
     assert read_dataset(other, like=data.space, labels_needed=False).offsets.tolist() == [0, 0]
-    with pytest.raises(UserError, match=r"line 31: the base is -0.75: the model was trained without offsets"):
-        read_dataset(path, like=read_dataset(plain).space)
 
 
 def test_arrays_that_are_refused(tmp_path):

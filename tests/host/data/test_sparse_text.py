@@ -194,7 +194,7 @@ SCALES = st.sampled_from([None, 1.0, -2.5, 0.125])
 FEATURES = st.lists(st.tuples(NAMES, st.none() | st.floats(-1e9, 1e9)), max_size=6)
 SAMPLES = st.tuples(
     st.floats(-1e9, 1e9),
-    st.sampled_from(["", " 1", " 1.0 0", " 2.5", " 0", " 1e-3 0"]),
+    st.sampled_from(["", " 1", " 1.0 0", " 2.5", " 0 -1.5", " 1e-3 0", " 1 2e3"]),
     st.sampled_from([" ", " tag", " 'tag ", "\t"]),
     st.lists(st.tuples(st.just("") | NAMES, SCALES, FEATURES), min_size=1, max_size=3),
 )
@@ -242,6 +242,9 @@ def test_names_are_hashed_and_their_values_added(tmp_path_factory, samples, bits
         weights = [float((weights.split() or ["1"])[0]) for _, weights, _, _ in samples]
         assert (data.sample_weights is None) == (set(weights) == {1})
         assert data.sample_weights is None or data.sample_weights.tolist() == weights
+        bases = [float((numbers.split()[1:] or ["0"])[0]) for _, numbers, _, _ in samples]
+        assert (data.offsets is None) == (not any(bases))
+        assert data.offsets is None or data.offsets.tolist() == bases
 
 
 NUMBERS = st.one_of(
@@ -283,7 +286,24 @@ WORDS = st.one_of(
 VW_LINES = st.one_of(
     st.builds(
         lambda head, words, blank: head + blank.join(words),
-        st.sampled_from(["", "1 |", "1 1|", "1 1 |", "1 'a |x ", "-1 1 0 tag| ", "1 2 | ", "|", "2\t|"]),
+        st.sampled_from(
+            [
+                "",
+                "1 |",
+                "1 1|",
+                "1 1 |",
+                "1 'a |x ",
+                "-1 1 0 tag| ",
+                "1 1 .5 |",
+                "1 1 2e-3 't |",
+                "1 1 x|",
+                "1 1 1e999 |",
+                "1 1 3|",
+                "1 2 | ",
+                "|",
+                "2\t|",
+            ]
+        ),
         st.lists(WORDS, max_size=6),
         st.sampled_from([" ", "\t", "  ", "\v", "\xa0"]),
     ),
@@ -301,7 +321,8 @@ def told(path, parser, **options):
         except UserError as error:
             return str(error)
     matrix = data.features
-    arrays = (matrix.data, matrix.indices, matrix.indptr, data.labels)
+    beside = (each for each in (data.sample_weights, data.offsets) if each is not None)
+    arrays = (matrix.data, matrix.indices, matrix.indptr, data.labels, *beside)
     return [(array.dtype, array.tobytes()) for array in arrays], matrix.shape, data.zero_based
 
 
