@@ -125,17 +125,16 @@ class GLMClassifier(ClassifierMixin, GLM):
         """Train for an epoch on these samples, from the weights that there are.
 
         The first call needs all ``classes``. Until there are 256 samples they are kept, and whenever they have doubled
-        the model is made anew of all of them: scaling of the features, learning rate and weights, with as many epochs
-        as there were before and, up to ``epochs``, as few samples take. So single samples do, too. Then the scaling
-        stays; values beyond the range that the first samples have are clamped in training, and a `UserWarning` tells if
-        most are. Features that are made of the texts and gaps of a table are those of the first call. The schedule
-        ``adaptive`` is ``constant`` here, and nothing is held out. The intercept is the bias as it was trained, where
-        `fit` fits it to its samples.
+        the model is made anew of all of them: features of a table, their scaling, learning rate and weights, with as
+        many epochs as there were before and, up to ``epochs``, as few samples take. So single samples do, too. Then
+        features and scaling stay; values beyond the range that the first samples have are clamped in training, and a
+        `UserWarning` tells if most are. The schedule ``adaptive`` is ``constant`` here, and nothing is held out. The
+        intercept is the bias as it was trained, where `fit` fits it to its samples.
         """
         if self.class_weight == BALANCED:
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
         with self._all_or_nothing():
-            first = not hasattr(self, "classes_")
+            first, given = not hasattr(self, "classes_"), X
             X, y = self._checked(X, y, reset=first)
             if first and classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit")
@@ -150,7 +149,8 @@ class GLMClassifier(ClassifierMixin, GLM):
             data = self._labelled(X, y, sample_weight)
             numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
             values = tuple(numbers.astype(np.float64).tolist())
-            return self._partial_fit(data, LabelCoding(Task.CLASSIFICATION, values, names=data.label_names))
+            coding = LabelCoding(Task.CLASSIFICATION, values, names=data.label_names)
+            return self._partial_fit(given, data, sample_weight, coding)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         X, y = self._validated(X, y, reset=reset, multi_output=True)

@@ -54,6 +54,19 @@ def as_table(X: Any, *, numbers: bool) -> Any:
         raise ValueError(f"X: a column has neither numbers nor texts alone: {error}") from error
 
 
+def decoded(columns: Any) -> Any:
+    """Columns of pyarrow with texts in place of those of polars, for which it has few functions."""
+    from pyarrow import DictionaryArray, chunked_array, large_string, types
+
+    text, plain = large_string(), []
+    for column in columns.columns:
+        if types.is_dictionary(column.type) and types.is_string_view(column.type.value_type):
+            parts = [(part.indices, part.dictionary.cast(text)) for part in column.chunks]
+            column = chunked_array([DictionaryArray.from_arrays(*part).dictionary_decode() for part in parts], text)
+        plain.append(column.cast(text) if types.is_string_view(column.type) else column)
+    return type(columns).from_arrays(plain, columns.column_names)
+
+
 def is_plain(columns: Any) -> bool:
     """Whether a table of pyarrow has nothing but integers and floating-point numbers."""
     from pyarrow import types
@@ -61,9 +74,10 @@ def is_plain(columns: Any) -> bool:
     return all(types.is_integer(kind) or types.is_floating(kind) for kind in columns.schema.types)
 
 
-def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str) -> Rows:
-    """The rows of what `as_table` returns, as those of a ``known`` table. Without one the columns are surveyed first,
-    with ``missing`` one of `p4sgd.host.data.encoding.FILLINGS` and ``dates`` one of `p4sgd.host.data.dates.DATES`.
+def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str, warns: bool = True) -> Rows:
+    """The rows of what `as_table` returns, as those of a ``known`` table, which warns of texts that it does not know.
+    Without one the columns are surveyed first, with ``missing`` one of `p4sgd.host.data.encoding.FILLINGS` and
+    ``dates`` one of `p4sgd.host.data.dates.DATES`.
 
     Raises `ValueError` for the first value that its column cannot have.
     """
@@ -89,6 +103,6 @@ def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str) -> R
             rows = table.rows(arrays, unknown, gaps=missing != "error")
         except CellError as error:
             raise told(error) from None
-    for remark in unknown_remarks([unknown]):
+    for remark in unknown_remarks([unknown]) if warns else ():
         warn(remark)
     return Rows(rows, table)

@@ -19,7 +19,7 @@ from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import NumberColumn, Table
-from p4sgd.host.estimators.frames import NAME, Rows, as_table, is_plain, rows_of
+from p4sgd.host.estimators.frames import NAME, Rows, as_table, decoded, is_plain, rows_of
 from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors, warn
 from p4sgd.host.estimators.stream import ENOUGH, HANDFUL, Beginning, drift_remark
 from p4sgd.host.losses import ELSEWHERE, LOSSES, Task
@@ -163,25 +163,25 @@ class GLM(BaseEstimator):
         self._beginning = None
         return self
 
-    def _partial_fit(self, data: Dataset, coding: LabelCoding | None) -> Self:
+    def _partial_fit(self, X: Any, data: Dataset, sample_weight: Any, coding: LabelCoding | None) -> Self:
+        """Train for an epoch on a data set of samples ``X``, of which those count that do."""
         if hasattr(self, "model_") and self.model_.space.offset is not None:
             raise ValueError("the model was trained with offsets, which partial_fit does not take: fit with warm_start")
-        start, began, data = self._start(partial=True), self._beginning, data.counted()
-        before, calls, remark = 0 if start is None else start.epochs, getattr(self, "n_iter_", 0), None
-        if start is None:
-            began = Beginning(data)
-            if data.samples < HANDFUL:
-                made = f"the scaling of features is made of {data.samples} sample{'s' * (data.samples > 1)}"
-                remark = f"{made}, and anew while fewer than {ENOUGH} have come: give the first call some hundred"
-        elif began is not None:
-            began = began.joined(data)
-        elif start.refit and self.model_.training.get("samples", HANDFUL) < HANDFUL:
-            remark = f"the scaling of features is that of {self.model_.training['samples']} samples: fit more at first"
-        else:
-            remark = drift_remark(start.scaling, data)
+        self._validate_params()
+        start, data, calls = self._start(partial=True), data.counted(), getattr(self, "n_iter_", 0)
+        began, before = self._beginning, 0 if start is None else start.epochs
+        remark, epochs = self._stream_remark(start, data), before + 1
+        if start is None or began is not None:
+            columns = as_table(X, numbers=self.missing != "error")
+            columns = None if columns is None else decoded(columns)
+            if columns is not None and sample_weight is not None:
+                columns = columns.filter(self._counting(X, sample_weight))
+            began = Beginning(data, columns) if began is None else began.joined(data, columns)
         anew = began is not None and began.due
-        epochs = before + 1
         if began is not None and anew:
+            if began.columns is not None:
+                rows = rows_of(began.columns, None, missing=self.missing, dates=self.dates)
+                began = began.surveyed(rows, tuple(map(str, self.feature_names_in_)))
             data, epochs = began.data, max(epochs, min(self.epochs, began.epochs))
             loss = LOSSES.get(self.loss)
             if loss is not None and loss.task is Task.NON_NEGATIVE and not data.labels.any():
@@ -202,6 +202,18 @@ class GLM(BaseEstimator):
             began = began.trained(self.model_.space.encoding)
         self._beginning = None if began is None or began.complete else began
         return self
+
+    def _stream_remark(self, start: Start | None, data: Dataset) -> str | None:
+        """A remark on what scales the samples of a stream."""
+        if start is None and data.samples < HANDFUL:
+            made = f"the scaling of features is made of {data.samples} sample{'s' * (data.samples > 1)}"
+            return f"{made}, and anew while fewer than {ENOUGH} have come: give the first call some hundred"
+        if start is None or self._beginning is not None:
+            return None
+        samples = self.model_.training.get("samples", HANDFUL)
+        if start.refit and samples < HANDFUL:
+            return f"the scaling of features is that of {samples} samples: fit a new model to more"
+        return drift_remark(start.scaling, data)
 
     def _counting(self, X: Any, sample_weight: Any) -> Any:
         """Which samples do not have the weight 0: what selects them from an array."""
@@ -279,15 +291,15 @@ class GLM(BaseEstimator):
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if columns is not None:
             validate_data(self, X, reset=reset, skip_check_array=True)
-            made = rows_of(columns, known, missing=self.missing, dates=self.dates)
+            few = self._beginning is not None and not (isinstance(y, str) and y == _NO_Y)  # they will be known
+            made = rows_of(columns, known, missing=self.missing, dates=self.dates, warns=not few)
         elif known is not None and not all(isinstance(column, NumberColumn) for column in known.columns):
             raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
         else:
             X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
             gaps = not isinstance(known, TableEncoding) or known.missing != "error"
             assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
-            names = tuple(map(str, getattr(self, "feature_names_in_", ())))
-            made = Rows(X, known or Table.of_numbers(names, X.shape[1]))
+            made = Rows(X, known or Table.of_numbers((), X.shape[1]))
         if isinstance(y, str) and y == _NO_Y:
             return made
         y = _check_y(y, estimator=self, **how)

@@ -105,7 +105,8 @@ class GLMRegressor(RegressorMixin, GLM):
         `GLMClassifier.partial_fit`.
         """
         with self._all_or_nothing():
-            return self._partial_fit(self._checked(X, y, sample_weight, reset=not hasattr(self, "model_")), None)
+            data = self._checked(X, y, sample_weight, reset=not hasattr(self, "model_"))
+            return self._partial_fit(X, data, sample_weight, None)
 
     def _checked(self, X: Any, y: Any, *of_samples: Any, reset: bool) -> Dataset:
         X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)

@@ -11,6 +11,7 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.matrix import Features, join_rows, to_dense
 from p4sgd.host.errors import listed
+from p4sgd.host.estimators.frames import Rows
 
 if TYPE_CHECKING:
     from p4sgd.host.precondition import Whitening
@@ -33,9 +34,11 @@ _NAMED = 5
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
-    """The first samples of a stream; ``fitted`` of them have made the scaling."""
+    """The first samples of a stream; ``fitted`` of them have made the scaling. ``columns`` are those of pyarrow if all
+    samples are from frames with texts or gaps, of which more samples may have others."""
 
     data: Dataset
+    columns: Any = None
     fitted: int = 0
 
     @property
@@ -52,7 +55,7 @@ class Beginning:
     def complete(self) -> bool:
         return self.data.samples >= ENOUGH
 
-    def joined(self, more: Dataset) -> "Beginning":
+    def joined(self, more: Dataset, columns: Any) -> "Beginning":
         """With the samples of one more call."""
         parts = (self.data, more)
         features: list[Features] = [each.features for each in parts]
@@ -63,6 +66,15 @@ class Beginning:
             weights = np.concatenate([_weights(each) for each in parts])
         labels = np.concatenate([each.labels for each in parts])
         data = dataclasses.replace(more, features=join_rows(features), labels=labels, sample_weights=weights)
+        if columns is not None and self.columns is not None:
+            import pyarrow as pa
+
+            columns = pa.concat_tables([self.columns, columns], promote_options="permissive")
+        return dataclasses.replace(self, data=data, columns=None if self.columns is None else columns)
+
+    def surveyed(self, rows: Rows, names: tuple[str, ...]) -> "Beginning":
+        """With these rows of all samples, and the names of their columns, in place of features."""
+        data = dataclasses.replace(self.data, features=rows.rows, feature_names=names, table=rows.table, encoding=None)
         return dataclasses.replace(self, data=data)
 
     def trained(self, encoding: TableEncoding | None) -> "Beginning":

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import doctest
+import importlib
 import inspect
 import json
 import pickle
@@ -704,6 +705,26 @@ def test_texts_and_gaps_part_by_part():
         estimator.predict(np.zeros((2, 8)))
     with pytest.raises(ValueError, match=r"X, row 1, column age: the value is missing.*missing='mean'"):
         GLMClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_rows_of_a_table_one_by_one(library):
+    """Later ones have other texts, and the first gaps."""
+    pytest.importorskip(library)
+    rng = np.random.default_rng(0)
+    texts = pa.array(rng.choice(["a", "b", "c", None], 300)).dictionary_encode()
+    table = pa.table({"k": texts, "x": pa.array(rng.normal(size=300), mask=rng.random(300) < 0.2)})
+    if library != "pyarrow":
+        table = table.to_pandas() if library == "pandas" else importlib.import_module("polars").from_arrow(table)
+    y = np.array([text == "a" for text in texts.to_pylist()])
+    whole, parts = GLMClassifier(missing="indicator").fit(table, y), GLMClassifier(missing="indicator")
+    for rows in (*map(slice, range(5), range(1, 6)), *(slice(first, first + 59) for first in range(5, 300, 59))):
+        weights = np.arange(rows.start, rows.stop) != 3
+        part = table.iloc[rows] if library == "pandas" else table[rows]
+        if weights.any():
+            parts.partial_fit(part, y[rows], classes=[False, True], sample_weight=weights)
+    assert parts.get_feature_names_out().tolist() == whole.get_feature_names_out().tolist()
+    assert parts.score(table, y) == whole.score(table, y) == 1
 
 
 @pytest.mark.parametrize("missing", ["error", "mean", "indicator"])
