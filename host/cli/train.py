@@ -415,7 +415,10 @@ def finish(
             f"--merge {chosen.merge} had no effect: only the programs of a cluster and, after the first 10 "
             "mini-batches, processes that divide the features (--launcher mpi) send sums of several micro-batches"
         )
-    early = f"stopped early after epoch {done}; " if result.stopped is StopReason.PATIENCE else ""
+    early = {
+        StopReason.PATIENCE: f"stopped early after epoch {done}; ",
+        StopReason.CONVERGED: f"nothing was gained after epoch {done}; ",
+    }.get(result.stopped, "")
     output.say(f"{early}best model: {best}; {kept}")
     known = ("train", "validation", "test") if run.folder is None else ("validation", "test")
     metrics = [

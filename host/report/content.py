@@ -43,6 +43,7 @@ _UNITS = {Task.CLASSIFICATION: "", Task.REGRESSION: ", in the unit of the target
 _STOPPED = {
     StopReason.EPOCHS: "all epochs were run",
     StopReason.PATIENCE: "stopped early: no more progress",
+    StopReason.CONVERGED: "ended early: hardly any more progress",
     StopReason.INTERRUPTED: "interrupted",
 }
 

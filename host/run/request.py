@@ -185,9 +185,11 @@ def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
     if wanted or not has_ended(saved.states, options):
         return
     what, more = f"all {done} epochs are done", "--epochs with a larger number trains on"
-    if any(state.out_of_patience(options) for state in saved.states):
+    if any(state.ends_early(options) for state in saved.states):
         what = f"this run stopped early after epoch {done}"
-        more = f"for more epochs train anew with more than --patience {options.patience}"
+        less = options.patience is None
+        bound = f"less than --tolerance {options.tolerance:g}" if less else f"more than --patience {options.patience}"
+        more = f"for more epochs train anew with {bound}"
     raise UserError(f"{saved.path}: {what}, nothing is left to do: {more}, --out MODEL writes the model")
 
 

@@ -116,7 +116,7 @@ class RowTraining:
             self._events.epoch(record)
         tried = -1  # an epoch that began with all workers that could be had
         try:
-            while state.epoch < options.epochs and not state.out_of_patience(options):
+            while state.epoch < options.epochs and not state.ends_early(options):
                 try:
                     if state.epoch > tried:
                         tried = state.epoch
@@ -124,7 +124,9 @@ class RowTraining:
                     self._epoch()
                 except P4sgdError as error:
                     workers.adopt(error)
-            stopped = StopReason.PATIENCE if state.out_of_patience(options) else StopReason.EPOCHS
+            stopped = StopReason.EPOCHS
+            if state.ends_early(options):
+                stopped = StopReason.CONVERGED if options.patience is None else StopReason.PATIENCE
         except KeyboardInterrupt:
             if state.best is None:
                 raise
@@ -210,9 +212,10 @@ class RowTraining:
         if best is None or score < best.score:
             state.best = best = Best(record.epoch, score, weights)
         state.idle = 0 if progress else state.idle + 1
+        state.count_stalled(self._options.tolerance)
         if self._convergence.diverged(record) and not self._schedule.lowest:
             self._schedule.lower(self._automatic_rate())
-            state.idle = 0
+            state.idle, state.stalled = 0, 0
             weights = best.weights
             if self._convergence.diverged(state.history[best.epoch - 1]):
                 first = self._start.weights
@@ -266,11 +269,13 @@ class RowTraining:
     def _last_remark(self, stopped: StopReason) -> tuple[str | None, int | None]:
         """A remark on the course of the run, and an estimate of the epochs that are missing to convergence."""
         remark = self._convergence.divergence_remark(self._schedule.rate(self._state.epoch + 1))
-        if remark is not None or stopped is not StopReason.EPOCHS or not self._start.refit:
+        if remark is not None or not self._start.refit:
             return remark, None  # losses of other samples, as of `partial_fit`, do not compare
         options, monitored = self._options, self._metrics.monitored
+        if (remark := self._overfitting()) is not None:
+            return remark, None
         more_epochs = self._convergence.more_epochs(monitored, adaptive=options.schedule == "adaptive")
-        if more_epochs is None:
+        if more_epochs is None or stopped is not StopReason.EPOCHS:
             return None, None
         text = f"training has not converged: the {monitored.replace('_', ' ')} still falls; "
         unlimited = self._loss.task is Task.CLASSIFICATION and not any(self._prepared.strengths(options))
@@ -279,6 +284,20 @@ class RowTraining:
             return ConvergenceRemark(text), None
         text += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         return ConvergenceRemark(text), more_epochs
+
+    def _overfitting(self) -> str | None:
+        """A remark if samples that are not trained on are predicted worse by the last epochs."""
+        for name in ("validation", "test"):
+            found = self._convergence.overfits(f"{name}_loss")
+            if found is not None:
+                (l2, _), samples = self._prepared.strengths(self._options), self._prepared.samples
+                more = option("l2", float(f"{10 * l2 or 1 / samples:.2g}"))
+                epoch, rise = found
+                return (
+                    f"the {name} loss was least after epoch {epoch} and is {rise:.0%} higher in the end, while the "
+                    f"train loss fell: the model learns the training samples by heart: try {more}"
+                )
+        return None
 
     def _summary(self) -> dict[str, Any]:
         prepared = self._prepared

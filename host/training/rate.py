@@ -24,6 +24,9 @@ _SMALL = 0.1
 _NEGLIGIBLE = 1e-3
 """A loss of at most this part of that of a constant model counts as converged."""
 
+_WORSE = 0.05
+"""Part of the least loss on held-out samples by which the last one is above it if the model overfits."""
+
 _CLOSE = 0.01
 """Part of the final loss by which a loss may exceed it and count as converged."""
 
@@ -228,6 +231,15 @@ class Convergence:
         """Whether classes may be separable: the loss is small, or no training sample is on the wrong side."""
         metrics = self._history[-1].metrics
         return metrics["train_loss"] <= _SMALL * self._constant_loss or metrics.get("train_accuracy") == 1.0
+
+    def overfits(self, metric: str) -> tuple[int, float] | None:
+        """The epoch with the least loss on held-out samples, and by what part the last one is above it, if that is
+        clear and the training loss has fallen since; ``None`` if not, or if there are no such samples."""
+        losses = [record.metrics.get(metric, math.nan) for record in self._history]
+        least = min(range(len(losses)), key=losses.__getitem__)
+        rise = losses[-1] / losses[least] - 1 if losses[least] > 0 else 0.0
+        falls = self._history[-1].metrics["train_loss"] < self._history[least].metrics["train_loss"]
+        return (least + 1, rise) if rise > _WORSE and falls else None
 
     def more_epochs(self, metric: str, *, adaptive: bool) -> int | None:
         """`estimate_more_epochs` if the run ends now, from the epochs since training diverged or the schedule

@@ -12,10 +12,12 @@ from p4sgd.host.training.start import Start
 
 
 class StopReason(Enum):
-    """Why training ended: all epochs were run, there was no progress for ``patience`` epochs, or by Ctrl-C."""
+    """Why training ended: all epochs were run, there was no progress for ``patience`` epochs, hardly any by default, or
+    by Ctrl-C."""
 
     EPOCHS = "epochs"
     PATIENCE = "patience"
+    CONVERGED = "converged"
     INTERRUPTED = "interrupted"
 
 
@@ -119,7 +121,7 @@ class ResultSet:
         reasons = {row.stopped for row in self.rows}
         if StopReason.INTERRUPTED in reasons:
             return StopReason.INTERRUPTED
-        return StopReason.PATIENCE if reasons == {StopReason.PATIENCE} else StopReason.EPOCHS
+        return reasons.pop() if len(reasons) == 1 else StopReason.EPOCHS
 
     @property
     def remarks(self) -> tuple[str, ...]:
