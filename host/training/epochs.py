@@ -291,7 +291,7 @@ class RowTraining:
             found = self._convergence.overfits(f"{name}_loss")
             if found is not None:
                 (l2, _), samples = self._prepared.strengths(self._options), self._prepared.samples
-                more = option("l2", float(f"{10 * l2 or 1 / samples:.2g}"))
+                more = option("l2", float(f"{10 * max(l2, 1 / samples):.2g}"))
                 epoch, rise = found
                 return (
                     f"the {name} loss was least after epoch {epoch} and is {rise:.0%} higher in the end, while the "

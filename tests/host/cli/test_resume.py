@@ -119,7 +119,7 @@ def test_a_killed_program():
     rng = np.random.default_rng(0)  # a file, because built-in data sets take a program a second to import
     features = rng.normal(size=(150, 6))
     np.savez("data.npz", X=features, y=features @ rng.normal(size=6) + rng.normal(size=150) > 0)
-    words = ["data.npz", "--epochs", "90", "--schedule", "adaptive", "--tolerance", "0.003", "--batch", "8"]
+    words = ["data.npz", "--epochs", "90", "--schedule", "constant", "--lr", "0.5", "--batch", "8"]
     whole = document(*words)
     command, done, kills = [PROGRAM, "train", *words, "--checkpoint", "c", "--quiet"], 0, 0
     while done < 90:

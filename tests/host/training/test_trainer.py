@@ -308,7 +308,8 @@ def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
     rates = [record.learning_rate for record in result.history]
     losses = [record.metrics["objective"] for record in result.history]
     assert rates[0] == rates[1]
-    for epoch in range(2, 9):
+    assert result.stopped is StopReason.CONVERGED
+    for epoch in range(2, len(rates)):
         better = int(np.argmin(losses[:epoch])) == epoch - 1
         factor = (5 if epoch == 3 else 1) if better and epoch > 2 else 1 / 5
         assert rates[epoch] / rates[epoch - 1] == pytest.approx(factor, rel=0.01)
@@ -368,6 +369,29 @@ def test_too_few_epochs_are_told():
         assert says.replace("N", str(result.more_epochs)) in result.remarks[-1]
     done = run(noise, epochs=30)
     assert (done.more_epochs, done.remarks) == (None, ())
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic"])
+def test_training_ends_when_hardly_anything_is_gained(name):
+    data = dataset(LOSSES[name].task, samples=2000, features=5, signed=True)
+    ended, whole = run(data, loss=name, epochs=40), run(data, loss=name, epochs=40, patience=40)
+    assert (ended.stopped, whole.stopped) == (StopReason.CONVERGED, StopReason.EPOCHS)
+    assert len(ended.history) < 20
+    assert ended.metrics["train_loss"] < 1.002 * whole.metrics["train_loss"]
+    assert not ended.remarks
+
+
+def test_overfitting_is_told_and_a_stronger_penalty_helps():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(900, 100))
+        y = (x[:, :5].sum(axis=1) + 2 * rng.logistic(size=900) > 0) * 1.0
+        data, test = Dataset(x[:150], y[:150], "few"), Dataset(x[150:], y[150:], "others")
+        result = run(data, test=test, epochs=20, l2=0.0, config=WorkerConfig.u280())
+        told = re.search(r"the test loss was least .* learns .* by heart: try --l2 (\S+)$", result.remarks[-1])
+        assert not any("more epoch" in remark for remark in result.remarks)
+        better = run(data, test=test, epochs=20, l2=float(told[1]), config=WorkerConfig.u280())
+        assert better.metrics["test_loss"] < result.metrics["test_loss"]
 
 
 def test_ctrl_c_keeps_what_there_is(monkeypatch):
