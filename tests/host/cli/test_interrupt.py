@@ -28,7 +28,7 @@ def interrupt(folder, *words, by):
     terminal, end = pty.openpty()
     data = folder / "data.npz"
     np.savez(data, X=np.random.default_rng(0).normal(size=(200, 30)), y=np.arange(200) % 2)
-    command = [PROGRAM, "train", data, "--epochs", str(EPOCHS), *words]
+    command = [PROGRAM, "train", data, "--epochs", str(EPOCHS), "--patience", str(EPOCHS), *words]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=end, env=environment, preexec_fn=heed_interrupts
