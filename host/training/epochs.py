@@ -272,8 +272,8 @@ class RowTraining:
         if remark is not None or not self._start.refit:
             return remark, None  # losses of other samples, as of `partial_fit`, do not compare
         options, monitored = self._options, self._metrics.monitored
-        if (remark := self._overfitting()) is not None:
-            return remark, None
+        if (overfits := self._overfitting()) is not None:
+            return overfits, None
         more_epochs = self._convergence.more_epochs(monitored, adaptive=options.schedule == "adaptive")
         if more_epochs is None or stopped is not StopReason.EPOCHS:
             return None, None
