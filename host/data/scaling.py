@@ -196,10 +196,11 @@ class Scaling:
         if self.crowded:
             columns = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in self.crowded]
             count, total = len(columns), self.scale.size
+            remedy = "try their logarithm" if self.reason else "choose the scaling auto, or try their logarithm"
             remarks.append(
                 f"with the scaling {self.kind} half of the values of {count} of {total} features lie within 1/64 of "
                 f"the range, so that training hardly sees them differ: feature{'s' * (count > 1)} "
-                f"{listed(columns, _NAMED)}: choose the scaling robust"
+                f"{listed(columns, _NAMED)}: {remedy}"
             )
         return tuple(remarks)
 
