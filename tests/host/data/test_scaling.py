@@ -332,7 +332,7 @@ def test_robust_does_not_mind_few_wild_values():
     data = scattered(samples=1000, features=9)
     data[0, [2, 8]] = 1e5
     [remark] = Scaling.fit(data, "minmax").remarks([f"column{j}" for j in range(9)])
-    assert all(text in remark for text in ("2 of 9 features", "3 (column2), 9 (column8)", "robust"))
+    assert all(text in remark for text in ("2 of 9 features", "3 (column2), 9 (column8)", "scaling auto"))
     assert Scaling.fit(data, "robust").remarks() == Scaling.fit(scattered()).remarks() == ()
     [remark] = Scaling.fit(data).remarks()
     assert "robust: 2 of 9 features" in remark
