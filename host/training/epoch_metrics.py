@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -28,12 +28,12 @@ from p4sgd.host.image.contents import directories_of, lists_of
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
-from p4sgd.host.training.hardware_features import clamped_activations
+from p4sgd.host.training.hardware_features import clamped_activations, reading_errors
 from p4sgd.host.training.metrics import block_average, measure, named, penalty
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
-from p4sgd.hw.spec.fixed import WEIGHT, EngineWeights, WeightArray
+from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Source, shared_features
@@ -94,6 +94,9 @@ _NEAR = _STEPS // 4
 
 _SECANTS = 6
 """Trials by secants before the interval is halved. For logistic and squared losses 3 or 4 are usually enough."""
+
+_PARTED = 1.05
+"""Loss of the model relative to that in training from which there is a remark."""
 
 _FAR = 4.0
 """By how much clamping moves an activation, in deviations of the target or in exponents, if the sample is wild. Where
@@ -220,6 +223,29 @@ class EpochMetrics:
         assert self._rounded is not None
         measured = self._rounded_model(weights, self._rounded)
         return measured if train is None else self._complete(measured[0], measured[0].decision_function(train))
+
+    def loss_remark(self, model: Model, seen: float, loss: float) -> str | None:
+        """A remark if the loss of a model is clearly above that which was ``seen`` in training, where features are
+        clamped and rounded; it names the columns that account for most of what that changes."""
+        prepared, scaling = self._prepared, self._prepared.scaling
+        train, known = prepared.train, prepared.space.count
+        if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(scaling, Scaling):
+            return None
+        if prepared.communicator.size > 1 or not isinstance(train.features, np.ndarray):
+            return None  # no rank has all samples; features of sparse data are not clamped
+        form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
+        errors = weights * reading_errors(train.features, scaling, form.stored)
+        worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
+        names = [prepared.space.names[each] if prepared.space.names else str(each + 1) for each in worst]
+        remedy = (
+            "choose the scaling auto, or try their logarithm" if scaling.kind == "robust" else "try their logarithm"
+        )
+        if form.precision < MAX_PRECISION:
+            remedy = f"{remedy}, or more planes"
+        return (
+            f"the loss of the model is {loss / seen - 1:.0%} above that in training, where features are rounded and "
+            f"clamped, most of all feature{'s' * (len(names) > 1)} {', '.join(names)}: {remedy}"
+        )
 
     def _rounded_model(self, weights: WeightArray, z: FloatArray) -> Measured:
         """The model of these weights, measured by its activations on what training reads, and on held-out samples."""

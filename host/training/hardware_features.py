@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.quantization import feature_values, full_value
+from p4sgd.host.data.quantization import feature_values, full_value, quantize, steps
 from p4sgd.host.data.sample_numbers import average
 from p4sgd.host.data.scaling import bias_integer
 from p4sgd.host.data.statistics import column_blocks
@@ -139,6 +140,17 @@ def _stored(features: Any, scaling: Scaling) -> Iterator[tuple[slice, Any, Float
     for first in range(0, features.shape[0], step):
         part = features[first : first + step]
         yield slice(first, first + step), part, _clamp(scaling, scaling.apply_stored(part))
+
+
+def reading_errors(features: npt.NDArray[Any], scaling: Scaling, stored: int) -> FloatArray:
+    """Mean square of what clamping and rounding change of each scaled feature of these dense samples: float64
+    (features,)."""
+    errors, steps_of_one = np.zeros(features.shape[1]), steps(stored, scaling.signed)
+    size = max(1, _BLOCK_VALUES // features.shape[1])
+    for first in range(0, features.shape[0], size):
+        exact = scaling.apply(features[first : first + size])
+        errors += ((exact - quantize(exact, stored, scaling.signed) / steps_of_one) ** 2).sum(axis=0)
+    return errors / features.shape[0]
 
 
 def hardware_means(

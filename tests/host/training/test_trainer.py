@@ -394,6 +394,24 @@ def test_overfitting_is_told_and_a_stronger_penalty_helps():
         assert better.metrics["test_loss"] < result.metrics["test_loss"]
 
 
+@pytest.mark.parametrize(
+    ("options", "advised"), [({"scaling": "robust"}, {"scaling": "auto"}), ({"precision": 3}, {"precision": 8})]
+)
+def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_helps(options, advised):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = np.exp(rng.normal(size=(2000, 3)) * [0.1, 1.6, 0.1])
+        y = rng.poisson(x[:, 1] ** 0.5) * 1.0
+        result = run(Dataset(x, y, "skewed"), loss="poisson", epochs=10, **options)
+        told = [remark for remark in result.remarks if "most of all feature 2: " in remark]
+        assert re.search(f"{'scaling auto' if 'scaling' in advised else 'more planes'}", told[0])
+        logged = run(Dataset(np.log(x), y, "logarithms"), loss="poisson", epochs=10, **options)
+        better = run(Dataset(x, y, "skewed"), loss="poisson", epochs=10, **options | advised)
+        for each in (logged, better):
+            assert each.metrics["train_loss"] < result.metrics["train_loss"]
+            assert not any("above that in training" in remark for remark in each.remarks)
+
+
 def test_ctrl_c_keeps_what_there_is(monkeypatch):
     """After an epoch, within one, or while the best model is measured; there is nothing before the first epoch."""
 
