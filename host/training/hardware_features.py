@@ -150,7 +150,8 @@ def reading_errors(features: npt.NDArray[Any], scaling: Scaling, stored: int) ->
     for first in range(0, features.shape[0], size):
         exact = scaling.apply(features[first : first + size])
         errors += ((exact - quantize(exact, stored, scaling.signed) / steps_of_one) ** 2).sum(axis=0)
-    return errors / features.shape[0]
+    means: FloatArray = errors / features.shape[0]
+    return means
 
 
 def hardware_means(
