@@ -24,6 +24,7 @@ from p4sgd.host.data.statistics import (
 )
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
+from p4sgd.hw.spec.fixed import IntArray
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
 """Kinds of scaling; see README.md."""
@@ -48,9 +49,8 @@ Such a column is mostly one value, and what tells samples apart are the others, 
 digits ends 0.7 % above its optimum with 8 planes instead of 2.4 %. Fewer planes have no levels to spare.
 """
 
-_WILD = 2.0
-"""A column is wild if its deviation is more than this many times its width by quantiles: at most 1.7 times in eleven
-real data sets, 2.5 times if one of 2,000 normally distributed samples is 100 deviations away."""
+_LOST = 2.0
+"""A range by quantiles loses values that matter if the one that loses least is so many times as wide."""
 
 _CROWDED = 1 / 64
 """A column is crowded if the middle half of its values takes less than this part of the range."""
@@ -143,7 +143,8 @@ class Scaling:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
         statistics.join(communicator)
         sparse = statistics.sparse and not (centred and statistics.centrable)
-        nonzero, values = int(statistics.nonzero.sum()), statistics.samples * statistics.low.size
+        features = statistics.low.size
+        nonzero, values = int(statistics.nonzero.sum()), statistics.samples * features
         if kind in CENTRED and not statistics.centrable:
             raise centring_error(kind, nonzero / values)
         if kind in CENTRED or (kind == "auto" and not sparse):
@@ -155,15 +156,17 @@ class Scaling:
             statistics.order = order_statistics(sample(), communicator)
         reason = ""
         if kind == "auto":
-            kind, reason = _choose_sparse(statistics, planes) if sparse else _choose_dense(statistics, tails=tails)
-        if kind == "standard" and tails and planes > 1:
-            mean, deviation, _ = statistics.moments()
-            beyond, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
-            for _ in map(beyond.add, blocks()):
-                pass
-            beyond.join(communicator)
-            reach[beyond.columns] = beyond.cheapest_reach(statistics.samples, steps(planes, True))
-            statistics.reach = reach
+            if sparse:
+                kind, reason = _choose_sparse(statistics, planes)
+            else:
+                reason = "" if tails else _far_outside(statistics.wild, features)
+                kind, reason = ("robust", reason) if reason else ("standard", "the data are dense")
+        if kind in CENTRED and tails and planes > 1:
+            reach = _cheapest_reach(statistics, blocks, communicator, planes)
+            if kind == "standard":
+                statistics.reach = reach
+            elif lost := _far_outside(np.flatnonzero(reach > _LOST * REACH[planes] * _width(statistics)), features):
+                reason = f"{lost}, though this loss depends on them (auto does not clamp them)"
         offset, scale, signed = _MAPS[kind](statistics, planes)
         crowded: tuple[int, ...] = ()
         if statistics.order is not None and kind != "robust" and not (tails and kind == "standard"):
@@ -263,12 +266,32 @@ def _standard(statistics: Statistics, planes: int) -> _Map:
 
 
 def _robust(statistics: Statistics, planes: int) -> _Map:
-    mean, deviation, _ = statistics.moments()
+    mean, _, _ = statistics.moments()
     assert statistics.order is not None
     middle = statistics.order[0] / 4 + statistics.order[1] / 4
+    centre = np.where(statistics.quantile_width() > 0, middle, statistics.low / 2 + statistics.half_span * mean)
+    return _centred(statistics, centre, _width(statistics), planes)
+
+
+def _width(statistics: Statistics) -> FloatArray:
+    """By quantiles, or the deviation where these coincide; in units of the spans."""
+    _, deviation, _ = statistics.moments()
     width = statistics.quantile_width()
-    centre = np.where(width > 0, middle, statistics.low / 2 + statistics.half_span * mean)
-    return _centred(statistics, centre, np.where(width > 0, width, deviation), planes)
+    return np.where(width > 0, width, deviation)
+
+
+def _cheapest_reach(
+    statistics: Statistics, blocks: Callable[[], Iterable[Features]], communicator: Communicator, planes: int
+) -> FloatArray:
+    """How far ranges about the means lose least, where that is farther than `REACH` deviations, else 0: float64
+    (features,), in units of the spans."""
+    mean, deviation, _ = statistics.moments()
+    tails, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
+    for _ in map(tails.add, blocks()):
+        pass
+    tails.join(communicator)
+    reach[tails.columns] = tails.cheapest_reach(statistics.samples, steps(planes, True))
+    return reach
 
 
 def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray, planes: int) -> _Map:
@@ -328,16 +351,8 @@ def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:
     return "maxabs", "the data are sparse, with values of different sizes"
 
 
-def _choose_dense(statistics: Statistics, *, tails: bool) -> tuple[str, str]:
-    if tails:
-        return "standard", "the data are dense"
-    _, deviation, two = statistics.moments()
-    width = statistics.quantile_width()
-    wild = np.flatnonzero(~two & (width > 0) & (deviation > _WILD * width))
-    if not wild.size:
-        return "standard", "the data are dense"
-    columns = listed([str(column + 1) for column in wild], _NAMED)
-    return "robust", (
-        f"{wild.size} of {width.size} features ({columns}) {'has' if wild.size == 1 else 'have'} a few values far "
-        f"outside, which training clamps"
-    )
+def _far_outside(columns: IntArray, total: int) -> str:
+    """That these columns, int (any,), of so many in all have values far outside, in words; nothing of none."""
+    names, have = listed([str(column + 1) for column in columns], _NAMED), "has" if columns.size == 1 else "have"
+    what = f"{columns.size} of {total} features ({names}) {have} a few values far outside, which training clamps"
+    return what if columns.size else ""

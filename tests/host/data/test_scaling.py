@@ -336,6 +336,11 @@ def test_robust_does_not_mind_few_wild_values():
     assert Scaling.fit(data, "robust").remarks() == Scaling.fit(scattered()).remarks() == ()
     [remark] = Scaling.fit(data).remarks()
     assert "robust: 2 of 9 features" in remark
+    assert "auto" not in remark
+    [remark] = Scaling.fit(data, "robust", tails=True).remarks()
+    assert "robust: 2 of 9 features" in remark
+    assert "auto" in remark
+    assert Scaling.fit(data, tails=True).remarks() == Scaling.fit(calm, "robust", tails=True).remarks() == ()
 
 
 def test_heat_counts_samples_and_a_scaling_without_it_still_keeps_zeros():
