@@ -24,8 +24,8 @@ def check_offsets(data: Labelled, loss: Loss, *, bias: bool) -> None:
     if data.offsets is None:
         return
     if loss.power is None and data.offset_kind == EXPOSURE:
-        known = " or ".join(each.name for each in LOSSES.values() if each.power is not None)
-        remedy = f"choose {option('loss', known)}, or give offsets"
+        known = " or ".join(option("loss", name) for name, each in LOSSES.items() if each.power is not None)
+        remedy = f"choose {known}, or give offsets"
         raise UserError(f"{data.name}: exposures are for predictions of e^z, not for the loss {loss.name}: {remedy}")
     classes = loss.task is Task.CLASSIFICATION
     if loss.power is None and not classes:

@@ -37,9 +37,9 @@ def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
     """An ONNX graph that predicts as the model does, in float64: coefficients of raw features may cancel.
 
     The input is ``features``, float64 (samples, features). Of a table with texts, gaps or truth values every column is
-    an input of its own, (samples, 1), by its name or ``feature 1``, after the word column if an output has that name:
-    numbers are float64, NaN where they are missing; truth values 0 and 1; texts are texts, empty where they are
-    missing. A model of offsets or exposures has one more, ``offset`` or ``exposure``, float64 (samples,). With
+    an input of its own, (samples, 1), by its name or ``feature 1``, after the word column if an output or another input
+    has that name: numbers are float64, NaN where they are missing; truth values 0 and 1; texts are texts, empty where
+    they are missing. A model of offsets or exposures has one more, ``offset`` or ``exposure``, float64 (samples,). With
     ``float32`` numbers are float32; what they then lack is `rounding`.
 
     The outputs of a classifier are ``label``, the predicted class of each sample as text or int64 (float64 if a label
@@ -54,6 +54,7 @@ def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
     """
     graph, coding, space = _Graph(float32=float32), model.labels, model.space
     coefficients, intercept = model.linear()
+    given = None if space.offset is None else graph.numbers(space.offset)  # before columns, which may have its name
     if space.encoding is None:
         features = graph.numbers("features", space.count)
     else:
@@ -61,11 +62,10 @@ def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
     linear = {Task.CLASSIFICATION: "activation", Task.REGRESSION: "prediction"}.get(coding.task, "")
     products = graph.node("MatMul", [features, graph.constant("coefficients", coefficients.T.astype(np.float64))])
     addends = [products, graph.constant("intercept", np.asarray(intercept, np.float64))]
-    if space.offset is not None:
-        given = graph.numbers(space.offset)
+    if given is not None:
         shift = graph.node("Log", [given]) if space.offset == EXPOSURE else given
         if len(model.rows) > 1:
-            shift = graph.node("Unsqueeze", [shift, graph.constant("columns", np.array([1]))])
+            shift = graph.node("Unsqueeze", [shift, graph.columns()])
         addends = [graph.node("Add", addends), shift]
     last = graph.node("Add", addends, linear)
     if linear == "":
@@ -122,7 +122,9 @@ class _Graph:
         return self._onnx.helper.make_tensor_value_info(name, made, ["samples", *more])
 
     def input(self, name: str, kind: Any, *more: int) -> str:
-        name = f"column {name}" if name in _OUTPUTS or name.startswith("p4sgd/") else name
+        taken = {*_OUTPUTS, *(each.name for each in self._inputs)}
+        while name in taken or name.startswith("p4sgd/"):
+            name = f"column {name}"
         self._inputs.append(self._described(name, kind, *more))
         return name
 
@@ -138,6 +140,10 @@ class _Graph:
         name = f"p4sgd/{name}"
         self._constants[name] = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
         return name
+
+    def columns(self) -> str:
+        """The axis of columns."""
+        return self.constant("columns", np.array([1]))
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         """A node of one output, which is named if it is one of the graph."""
@@ -217,10 +223,10 @@ def _probabilities(graph: _Graph, model: Model | ModelSet, activation: str) -> s
     """The probabilities of the classes, or of the second class of each target, from activations."""
     if isinstance(model, ModelSet) and model.softmax is not None:  # its factors are in the activations
         return graph.node("Softmax", [activation], axis=1)
-    last, along = activation, graph.constant("columns", np.array([1]))
+    last = activation
     if len(model.rows) == 1:  # each from its own activation: 1 − σ(z) would round small probabilities to 0
         opposite = graph.node("Neg", [activation])
-        both = [graph.node("Unsqueeze", [each, along]) for each in (opposite, activation)]
+        both = [graph.node("Unsqueeze", [each, graph.columns()]) for each in (opposite, activation)]
         last = graph.node("Concat", both, axis=1)
     for kind, *more in PROBABILITIES[model.loss]:
         last = graph.node(
@@ -229,7 +235,7 @@ def _probabilities(graph: _Graph, model: Model | ModelSet, activation: str) -> s
     if len(model.labels.classes) <= 2:
         return last
     # One against the rest: divided by their sum, and where that is 0, all are alike.
-    total = graph.node("ReduceSum", [last, along], keepdims=1)
+    total = graph.node("ReduceSum", [last, graph.columns()], keepdims=1)
     possible = graph.node("Greater", [total, graph.constant("nothing", np.float64(0))])
     divisor = graph.node("Where", [possible, total, graph.constant("one", np.float64(1))])
     quotients = graph.node("Div", [last, divisor])

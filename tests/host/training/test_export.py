@@ -250,6 +250,19 @@ def test_offsets(kind):
     np.testing.assert_allclose(alone * given if kind == "exposure" else alone + given, found, rtol=1e-9)
 
 
+def test_columns_named_as_other_inputs_and_outputs():
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    names = ("offset", "column offset", "label")
+    columns = [np.array(list("abc") * 20, object), np.arange(60.0), np.arange(60.0) % 7]
+    X, offset = pa.table(columns, names), np.arange(60) % 2 - 1.0
+    classifier = GLMClassifier(epochs=2, loss="hinge").fit(X, np.arange(60) % 4 > 1, offset=offset)
+    session = onnxruntime.InferenceSession(to_onnx(classifier.model_))
+    inputs = ("column offset", "column column offset", "column label")
+    given = {name: column[:, np.newaxis] for name, column in zip(inputs, columns, strict=True)}
+    (found,) = session.run(["activation"], given | {"offset": offset})
+    np.testing.assert_allclose(found, classifier.decision_function(X, offset=offset), atol=1e-12)
+
+
 def test_dates_are_refused():
     dates = pa.table({"day": pa.array(np.arange(40, dtype=np.int32), pa.date32()), "x": np.arange(40) % 3})
     regressor = GLMRegressor(epochs=1, dates="days").fit(dates, np.arange(40.0))

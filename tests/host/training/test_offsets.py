@@ -136,7 +136,7 @@ def test_metadata_routing():
     ("estimator", "given", "message"),
     [
         (GLMRegressor(loss="poisson"), {"exposure": [1.0, -2.0]}, "exposure of sample 2 is -2: .*above 0"),
-        (GLMRegressor(), {"exposure": [1.0, 2.0]}, "not for the loss squared: .*'poisson or gamma or tweedie'"),
+        (GLMRegressor(), {"exposure": [1.0, 2.0]}, "not for the loss squared: .*loss='poisson' or loss='gamma' or"),
         (GLMRegressor(), {"offset": ["a", "b"]}, "could not convert"),
         (GLMRegressor(), {"offset": [1.0, np.nan]}, "offset contains NaN"),
         (GLMRegressor(), {"offset": [1.0] * 3}, "inconsistent numbers of samples"),
