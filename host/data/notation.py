@@ -34,6 +34,7 @@ class Notation:
 
     ``missing`` are the texts that mean a missing value, ``decimal`` is the character before the decimals, and
     ``thousands`` the one between groups of digits, empty if there is none: groups of two or three, the last of three.
+    The first one does not begin with 0: 0,126 is no 126.
     Raises `UserError` if these are no such characters.
     """
 
@@ -67,7 +68,7 @@ class Notation:
     @cached_property
     def pattern(self) -> str:
         """A regular expression for finite numbers."""
-        whole = rf"(\d+|\d{{1,3}}({self.group}\d{{2,3}})*{self.group}\d{{3}})" if self.thousands else r"\d+"
+        whole = rf"(\d+|[1-9]\d{{0,2}}({self.group}\d{{2,3}})*{self.group}\d{{3}})" if self.thousands else r"\d+"
         point = re.escape(self.decimal)
         return rf"^[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$"
 

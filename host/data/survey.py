@@ -206,6 +206,14 @@ class Survey:
         return Table(tuple(columns))
 
 
+def no_dates(table: Table, dates: str) -> tuple[str, ...]:
+    """A remark if something is to be made of dates, one of `p4sgd.host.data.dates.DATES`, but no column has any."""
+    if dates == "text" or any(isinstance(column, DateColumn) for column in table.columns):
+        return ()
+    forms = "2024-03-31, 31.03.2024 or 03/31/2024"
+    return (f"no column has dates such as {forms}, so {option('dates', dates)} changes nothing: write them so",)
+
+
 class RowNumbers:
     """Looks for columns with the numbers of the rows, which a table has by mistake.
 
@@ -225,7 +233,8 @@ class RowNumbers:
             self._begins[candidate] = begin if counts else None
         self.rows += rows.shape[0]
 
-    def remarks(self, ranks: Communicator) -> tuple[str, ...]:
+    def remarks(self, table: Table, ranks: Communicator) -> tuple[str, ...]:
+        """What the user should know, of the columns that the ``table`` says are numbers."""
         before, fits = 0, [{0.0, 1.0} for _ in self._columns]
         for rows, begins in ranks.all_gather((self.rows, self._begins)):
             if rows:
@@ -235,8 +244,8 @@ class RowNumbers:
         return tuple(
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
             + on_command_line(f"--ignore-column {column} leaves it out", "leave it out")
-            for (_, column, name), fit in zip(self._columns, fits, strict=True)
-            if fit and before >= _LEAST_ROWS
+            for (place, column, name), fit in zip(self._columns, fits, strict=True)
+            if fit and before >= _LEAST_ROWS and not isinstance(table.columns[place], TextColumn)
         )
 
 

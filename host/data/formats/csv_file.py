@@ -307,7 +307,8 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
         raise UserError(f"{name}: the file is empty")
     place = f"{name}, line {skipped + 1}"
     if b"\0" in raw:
-        raise UserError(f"{place}: holds a zero byte: this is no CSV file, or one that needs --encoding utf-16")
+        likely = "utf-16-be" if raw.startswith(b"\0") else "utf-16-le"  # with a byte order mark it would have been read
+        raise UserError(f"{place}: holds a zero byte: this is no CSV file, or one that needs --encoding {likely}")
     try:
         text = raw.decode()
     except UnicodeDecodeError:

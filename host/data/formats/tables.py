@@ -16,7 +16,7 @@ from p4sgd.host.data.formats.source import Rows, Source, no_numbers
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import MISSING, TYPED, Notation
 from p4sgd.host.data.reading import TableReading
-from p4sgd.host.data.survey import RowNumbers, Survey
+from p4sgd.host.data.survey import RowNumbers, Survey, no_dates
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
@@ -166,7 +166,13 @@ class TableSource(Source):
             self.table = self._plain_table()
         count = len(columns.features) - columns.targets
         if like is None:
-            self.remarks = (*columns.remarks, *self._surveyed_remarks, *self._found.remarks(ranks))
+            found = self._found.remarks(self.table, ranks)
+            self.remarks = (
+                *columns.remarks,
+                *self._surveyed_remarks,
+                *found,
+                *no_dates(self.table, self.options.dates),
+            )
         elif like.encoding is not None:
             self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
             return replace(like, reading=self._reading)

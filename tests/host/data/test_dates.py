@@ -103,6 +103,9 @@ def test_what_users_are_told(tmp_path):
     for way, count in (("days", 1), ("parts", 8)):
         made = encoded(path, dates=way)
         assert (made.space.count, made.remarks) == (count, ())
+    for other in (["3 Mar 2024", "4 Mar 2024"], [20240303, 20240304]):
+        (told,) = encoded(write(tmp_path, other, "other.csv"), dates="days").remarks
+        assert told.startswith("no column has dates such as 2024-03-31")
     with pytest.raises(UserError, match=r"dates.csv: day has dates whose day and month may be either way round: write"):
         read_dataset(write(tmp_path, ["03/04/2024", "05/06/2024"]), dates="days")
     path = write(tmp_path, [datetime.date(2000, 1, 1) + datetime.timedelta(place) for place in range(1001)])

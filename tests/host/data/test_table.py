@@ -339,6 +339,7 @@ def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
         assert remarks(f"{header},b,label", first) == (f"column 1 ({header}) {text}",)
     assert remarks("year,b,label", 1) == remarks("id,b,label", 5) == remarks("id,b,label", 1, 4) == ()
     assert remarks("id,b,label", 1, ignore_columns=["1"]) == ()
+    assert remarks("id,b,label", 10, categorical=["id"]) == (), "texts in order are no numbers"
     told = remarks(",b,label", 0, 40)
     assert told == (f"column 1 {text}",)
     assert run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks) == [told] * 3
