@@ -237,14 +237,13 @@ class EpochMetrics:
         errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
         names = [prepared.space.names[each] if prepared.space.names else str(each + 1) for each in worst]
-        remedy = (
-            "choose the scaling auto, or try their logarithm" if scaling.kind == "robust" else "try their logarithm"
-        )
-        if form.precision < MAX_PRECISION:
-            remedy = f"{remedy}, or more planes"
-        return (
-            f"the loss of the model is {loss / seen - 1:.0%} above that in training, where features are rounded and "
-            f"clamped, most of all feature{'s' * (len(names) > 1)} {', '.join(names)}: {remedy}"
+        clamps = scaling.kind == "robust" and not self._loss.bounded  # else it may be what auto chooses
+        remedy = "choose the scaling auto, or " if clamps else ""
+        more = ", or more planes" if form.precision < MAX_PRECISION else ""
+        return (  # without the figure, so that remarks on many classes are the same
+            f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where features are rounded "
+            f"and clamped, most of all feature{'s' * (len(names) > 1)} {', '.join(names)}: {remedy}try their "
+            f"logarithm{more}"
         )
 
     def _rounded_model(self, weights: WeightArray, z: FloatArray) -> Measured:

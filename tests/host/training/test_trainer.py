@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from support.bench import default_seed
 from support.events import events
@@ -410,6 +411,17 @@ def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_help
         for each in (logged, better):
             assert each.metrics["train_loss"] < result.metrics["train_loss"]
             assert not any("above that in training" in remark for remark in each.remarks)
+
+
+def test_where_auto_itself_parts_from_training_it_is_not_advised_but_the_logarithm_which_helps():
+    x, y = load_breast_cancer(return_X_y=True)
+    logarithms = (x - x.mean(axis=0)) / x.std(axis=0)
+    data, better = (Dataset(each, y * 1.0, "skewed") for each in (np.exp(logarithms), logarithms))
+    one, other = (run(each, epochs=20, config=WorkerConfig.u280()) for each in (data, better))
+    [told] = [remark for remark in one.remarks if "above that in training" in remark]
+    assert re.search(r"most of all features? [\d, ]+: try their logarithm$", told)
+    assert other.metrics["train_loss"] < one.metrics["train_loss"]
+    assert not any("above that in training" in remark for remark in other.remarks)
 
 
 def test_ctrl_c_keeps_what_there_is(monkeypatch):
