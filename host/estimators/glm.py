@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
@@ -34,10 +34,12 @@ _NO_Y = "no_validation"  # for `validate_data`
 
 
 class _Shown(Events):
-    """Remarks of a run as warnings of Python; and if ``verbose`` they and its epochs after ``before``, printed."""
+    """Remarks of a run as warnings of Python, those on convergence not of a ``passing`` model; and if ``verbose`` all
+    remarks and its epochs after ``before``, printed."""
 
-    def __init__(self, before: int, *, verbose: bool) -> None:
+    def __init__(self, before: int, *, passing: bool, verbose: bool) -> None:
         self._before = before
+        self._passing = passing
         self._verbose = verbose
 
     def row(self, row: int, names: Sequence[str]) -> None:
@@ -50,8 +52,9 @@ class _Shown(Events):
 
     def remark(self, text: str) -> None:
         self._print(text)
-        if not isinstance(text, Note):
-            warn(str(text), ConvergenceWarning if isinstance(text, ConvergenceRemark) else UserWarning)
+        converges = not isinstance(text, ConvergenceRemark)
+        if not isinstance(text, Note) and (converges or not self._passing):
+            warn(str(text), UserWarning if converges else ConvergenceWarning)
 
     def warning(self, text: str) -> None:
         warn(text)
@@ -114,8 +117,11 @@ class GLM(BaseEstimator):
         with value_errors():
             return TrainingOptions(**chosen | {"seed": int(seed)} | others)
 
-    def _train(self, data: Dataset, options: TrainingOptions, start: Start, before: int = 0) -> None:
-        """Train, and keep the model and what is known of the run; epochs ``before`` are not shown."""
+    def _train(
+        self, data: Dataset, options: TrainingOptions, start: Start, before: int = 0, *, passing: bool = False
+    ) -> None:
+        """Train, and keep the model and what is known of the run; epochs ``before`` are not shown. A ``passing`` model
+        will be made anew of more samples."""
         chosen = options.to_json()
         if self.device == "cluster" and options.workers == default_of("workers"):
             del chosen["workers"]  # the cluster file says how many there are
@@ -129,7 +135,7 @@ class GLM(BaseEstimator):
             start=start,
         )
         with value_errors():
-            result = TrainingRun(request).execute(_Shown(before, verbose=bool(self.verbose)))
+            result = TrainingRun(request).execute(_Shown(before, passing=passing, verbose=bool(self.verbose)))
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
@@ -196,7 +202,8 @@ class GLM(BaseEstimator):
             others["l2"] = 0.0
         if self.schedule == "adaptive":
             others |= {"schedule": "constant", "tolerance": default_of("tolerance")}
-        self._train(data, self._options(**others), dataclasses.replace(start, refit=False), before)
+        passing = began is not None and not began.complete
+        self._train(data, self._options(**others), dataclasses.replace(start, refit=False), before, passing=passing)
         self.n_iter_ = calls + 1
         if began is not None and anew:
             began = began.trained(self.model_.space.encoding)
@@ -239,7 +246,10 @@ class GLM(BaseEstimator):
         kind, given = (OFFSET, offset) if exposure is None else (EXPOSURE, exposure)
         addends = None
         if given is not None:
-            given = column_or_1d(check_array(given, ensure_2d=False, dtype=np.float64, input_name=kind))
+            given = check_array(given, ensure_2d=False, dtype=np.float64, input_name=kind)
+            if given.ndim != 1 and given.shape[1:] != (1,):
+                raise ValueError(f"{kind} must be one number of each sample, not of shape {given.shape}")
+            given = given.reshape(-1)
             check_consistent_length(X if isinstance(X, np.ndarray) else np.empty(X.shape[0]), given)
             with value_errors():
                 addends = offsets_of(given, kind, NAME)

@@ -812,3 +812,15 @@ def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
     many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
     with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out$"):
         GLMRegressor().fit(many, np.arange(1001.0))
+
+
+def test_models_of_a_beginning_stream_do_not_warn_of_convergence():
+    """They are made anew of more samples: what would make them converge is no advice for the stream."""
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    regressor = GLMRegressor(random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for row in range(20):
+            regressor.partial_fit(X[row : row + 1], 1000 * X[row : row + 1, 0] + 5)
+    assert caught
+    assert not any(issubclass(each.category, ConvergenceWarning) for each in caught)

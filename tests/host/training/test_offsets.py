@@ -139,6 +139,7 @@ def test_metadata_routing():
         (GLMRegressor(), {"exposure": [1.0, 2.0]}, "not for the loss squared: .*loss='poisson' or loss='gamma' or"),
         (GLMRegressor(), {"offset": ["a", "b"]}, "could not convert"),
         (GLMRegressor(), {"offset": [1.0, np.nan]}, "offset contains NaN"),
+        (GLMRegressor(), {"offset": [[1.0, 2.0]] * 2}, r"^offset must be one number of each sample, not of shape"),
         (GLMRegressor(), {"offset": [1.0] * 3}, "inconsistent numbers of samples"),
         (GLMRegressor(loss="gamma"), {"offset": [0, 1], "exposure": [1, 1]}, "add the logarithm"),
         (GLMRegressor(loss="gamma"), {"offset": [0, 301]}, "offset of sample 2 is 301: it must be -300 to 300"),
