@@ -585,6 +585,8 @@ def test_warnings_name_the_line_that_fits():
         (found,) = (each for each in told if message in str(each.message))
         assert (found.category, found.filename) == (category, __file__)
         assert sorted(str(each.message) for each in told) == sorted(estimator.remarks_)
+    (remark,) = GLMClassifier(epochs=6).fit(*load_iris(return_X_y=True)).remarks_
+    assert remark.startswith("classes 0, 2: training has not converged"), "one for all classes"
 
 
 def test_quiet_by_default_and_a_line_for_every_epoch(capfd):
