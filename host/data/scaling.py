@@ -24,7 +24,6 @@ from p4sgd.host.data.statistics import (
 )
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
-from p4sgd.hw.spec.fixed import IntArray
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
 """Kinds of scaling; see README.md."""
@@ -92,8 +91,8 @@ class Scaling:
     float64 (features,); the scale is 0 for columns that become 0. Where there is one number for all columns, which may
     be millions, they are views of that number (`numpy.broadcast_to`). If ``signed``, a is in [−1, 1], else in [0, 1];
     kinds that centre leave some values outside, to be clamped. ``crowded`` are columns whose values use almost none of
-    the levels, for a remark. ``heat``, int (features,), counts the training samples that have each feature, if the data
-    are sparse and their zeros stay zeros.
+    the levels, ``clamped`` those of which ``robust`` clamps what the loss depends on, for remarks. ``heat``, int
+    (features,), counts the training samples that have each feature, if the data are sparse and their zeros stay zeros.
     """
 
     kind: str
@@ -102,6 +101,7 @@ class Scaling:
     signed: bool
     reason: str = ""
     crowded: tuple[int, ...] = ()
+    clamped: tuple[int, ...] = ()
     heat: HeatArray | None = None
 
     @classmethod
@@ -155,18 +155,15 @@ class Scaling:
         if kind in CENTRED or not sparse:
             statistics.order = order_statistics(sample(), communicator)
         reason = ""
+        clamped: tuple[int, ...] = ()
         if kind == "auto":
-            if sparse:
-                kind, reason = _choose_sparse(statistics, planes)
-            else:
-                reason = "" if tails else _far_outside(statistics.wild, features)
-                kind, reason = ("robust", reason) if reason else ("standard", "the data are dense")
+            kind, reason = _choose_sparse(statistics, planes) if sparse else ("standard", "the data are dense")
         if kind in CENTRED and tails and planes > 1:
             reach = _cheapest_reach(statistics, blocks, communicator, planes)
             if kind == "standard":
                 statistics.reach = reach
-            elif lost := _far_outside(np.flatnonzero(reach > _LOST * REACH[planes] * _width(statistics)), features):
-                reason = f"{lost}, though this loss depends on them (auto does not clamp them)"
+            else:
+                clamped = tuple(np.flatnonzero(reach > _LOST * REACH[planes] * _width(statistics)).tolist())
         offset, scale, signed = _MAPS[kind](statistics, planes)
         crowded: tuple[int, ...] = ()
         if statistics.order is not None and kind != "robust" and not (tails and kind == "standard"):
@@ -175,7 +172,7 @@ class Scaling:
         heat = None
         if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
-        return cls(kind, offset, scale, signed, reason, crowded, heat)
+        return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
 
     def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
         """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
@@ -191,21 +188,23 @@ class Scaling:
         remarks = []
         if not self.scale.any():
             remarks.append("all features are constant: only the intercept is fitted")
-        if self.kind == "robust" and self.reason:
+        if self.clamped:
             remarks.append(
-                f"scaling robust: {self.reason}; predictions do not clamp, so the samples with such values may "
-                f"dominate the metrics of the model"
+                f"with the scaling robust training clamps values far outside that this loss depends on, of "
+                f"{self._named(self.clamped, names)}; predictions do not: choose the scaling auto if they are no errors"
             )
         if self.crowded:
-            columns = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in self.crowded]
-            count, total = len(columns), self.scale.size
-            remedy = "try their logarithm" if self.reason else "choose the scaling auto, or try their logarithm"
+            other = "robust if the values far outside are errors" if self.kind == "standard" else "auto"
             remarks.append(
-                f"with the scaling {self.kind} half of the values of {count} of {total} features lie within 1/64 of "
-                f"the range, so that training hardly sees them differ: feature{'s' * (count > 1)} "
-                f"{listed(columns, _NAMED)}: {remedy}"
+                f"with the scaling {self.kind} half of the values of {self._named(self.crowded, names)} lie within "
+                f"1/64 of the range, so that training hardly sees them differ: choose the scaling {other}, or try "
+                f"their logarithm"
             )
         return tuple(remarks)
+
+    def _named(self, columns: Sequence[int], names: Sequence[str]) -> str:
+        which = [f"{column + 1} ({names[column]})" if names else f"{column + 1}" for column in columns]
+        return f"{len(which)} of {self.scale.size} features ({listed(which, _NAMED)})"
 
     def apply(self, rows: Features) -> FloatArray:
         """Scale a block of samples, (rows, features), to a dense float64 array of the same shape."""
@@ -349,10 +348,3 @@ def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:
     if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
         return "none", "the data are sparse, with values of comparable size"
     return "maxabs", "the data are sparse, with values of different sizes"
-
-
-def _far_outside(columns: IntArray, total: int) -> str:
-    """That these columns, int (any,), of so many in all have values far outside, in words; nothing of none."""
-    names, have = listed([str(column + 1) for column in columns], _NAMED), "has" if columns.size == 1 else "have"
-    what = f"{columns.size} of {total} features ({names}) {have} a few values far outside, which training clamps"
-    return what if columns.size else ""

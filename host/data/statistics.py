@@ -52,10 +52,6 @@ _NORMAL_WIDTHS = (1.3489795003921634, 2.5631031310892007, 3.2897072539029435, 4.
 """Distance of these quantiles in a normal distribution of deviation 1."""
 
 
-_WILD = 2.0
-"""A column is wild if its deviation is more than this many times its width by quantiles: at most 1.7 times in eleven
-real data sets, 2.5 times if one of 2,000 normally distributed samples is 100 deviations away."""
-
 _QUARTERS = np.array([0.5946035575013605, 0.7071067811865476, 0.8408964152537145])
 """2^-3/4, 2^-2/4 and 2^-1/4: quarters of an octave."""
 
@@ -203,13 +199,6 @@ class Statistics:
             noise = negligible(apart, np.maximum(np.abs(below), np.abs(above)))
             width = np.maximum(width, np.where(noise | self.constant, 0.0, apart / half / normal))
         return width
-
-    @property
-    def wild(self) -> IntArray:
-        """Columns that a few values far outside make much wider than their quantiles say: int (any,)."""
-        _, deviation, two = self.moments()
-        width = self.quantile_width()
-        return np.flatnonzero(~two & (width > 0) & (deviation > _WILD * width))
 
 
 class Tails:

@@ -237,7 +237,7 @@ class EpochMetrics:
         errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
         names = [prepared.space.names[each] if prepared.space.names else str(each + 1) for each in worst]
-        clamps = scaling.kind == "robust" and not self._loss.bounded  # else it may be what auto chooses
+        clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise
         remedy = "choose the scaling auto, or " if clamps else ""
         more = ", or more planes" if form.precision < MAX_PRECISION else ""
         return (  # without the figure, so that remarks on many classes are the same

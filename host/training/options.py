@@ -200,8 +200,8 @@ class TrainingOptions:
     scaling: str = _declared(
         "auto",
         "Scaling of each feature: standard by mean and deviation, robust by median and quantiles, minmax to the range "
-        "0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto chooses by the data: "
-        "standard, or robust where a few values are far outside; for sparse data none or maxabs.",
+        "0 to 1, maxabs by the largest magnitude, none by one power of two for all; auto is standard, for sparse data "
+        "none or maxabs.",
         choices="p4sgd.host.data.scaling:KINDS",
         facts=Fact.PREPARED | Fact.FEATURES,
     )

@@ -413,11 +413,12 @@ def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_help
             assert not any("above that in training" in remark for remark in each.remarks)
 
 
-def test_where_auto_itself_parts_from_training_it_is_not_advised_but_the_logarithm_which_helps():
+def test_of_a_bounded_loss_auto_is_not_advised_but_the_logarithm_which_helps():
     x, y = load_breast_cancer(return_X_y=True)
     logarithms = (x - x.mean(axis=0)) / x.std(axis=0)
     data, better = (Dataset(each, y * 1.0, "skewed") for each in (np.exp(logarithms), logarithms))
-    one, other = (run(each, epochs=20, config=WorkerConfig.u280()) for each in (data, better))
+    one = run(data, epochs=20, scaling="robust", config=WorkerConfig.u280())
+    other = run(better, epochs=20, config=WorkerConfig.u280())
     [told] = [remark for remark in one.remarks if "above that in training" in remark]
     assert re.search(r"most of all features? [\d, ]+: try their logarithm$", told)
     assert other.metrics["train_loss"] < one.metrics["train_loss"]
