@@ -285,10 +285,7 @@ class RowTraining:
         if unlimited and self._convergence.separates:
             text += f"if the classes are separable, it falls for ever where no {option('l2')} limits it"
             return ConvergenceRemark(text), None
-        if self._remarks.row:  # whose remarks are told together if they are the same
-            text += "more epochs would end it"
-        else:
-            text += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
+        text += f"about {more_epochs} more epoch{'s' * (more_epochs > 1)} would end it"
         return ConvergenceRemark(text), more_epochs
 
     def _overfitting(self) -> str | None:

@@ -109,7 +109,7 @@ class Remarks:
     """
 
     def __init__(self, kept: list[str], events: Events, told: dict[str, bool], row: str = "") -> None:
-        self._kept, self._events, self._told, self.row = kept, events, told, row
+        self._kept, self._events, self._told, self._row = kept, events, told, row
         self._passing: list[str] = []
 
     def add(self, text: str | None, *, own: bool = False, warns: bool = False, passing: bool = False) -> None:
@@ -119,11 +119,11 @@ class Remarks:
         if text is None or text in kept:
             return
         kept.append(text)
-        own = own and bool(self.row)
+        own = own and bool(self._row)
         if own and not warns:
             return
         if own:
-            text = f"{self.row}: {text}"
+            text = f"{self._row}: {text}"
         new, self._told[text] = text not in self._told, not own
         if new:
             (self._events.warning if warns else self._events.remark)(text)

@@ -1,5 +1,6 @@
 """The result of a training run: the history of its epochs and the best model."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -125,11 +126,12 @@ class ResultSet:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks on all rows, then on some."""
-        shared = [text for text in self.rows[0].remarks if all(text in row.remarks for row in self.rows)]
+        """Remarks on all rows, then on some; how many epochs they need is left out, so that these are the same."""
+        remarks = [[_without_epochs(text) for text in row.remarks] for row in self.rows]
+        shared = [text for text in remarks[0] if all(text in each for each in remarks)]
         own: dict[str, list[str]] = {}
-        for name, row in zip(self.names, self.rows, strict=True):
-            for text in row.remarks:
+        for name, each in zip(self.names, remarks, strict=True):
+            for text in each:
                 if text not in shared:
                     own.setdefault(text, []).append(name)
         name_rows = self.model.labels.name_rows
@@ -154,3 +156,8 @@ class ResultSet:
             "stopped": self.stopped.value,
             "remarks": list(self.remarks),
         }
+
+
+def _without_epochs(remark: str) -> str:
+    """Without the number of `TrainingResult.more_epochs`."""
+    return type(remark)(re.sub(r"; about \d+ more epochs?", "; more epochs", remark))
