@@ -260,12 +260,12 @@ def _raw(statistics: Statistics, planes: int) -> _Map:
 
 
 def _standard(statistics: Statistics, planes: int) -> _Map:
-    mean, deviation, _ = statistics.moments()
+    mean, deviation, _ = statistics.moments
     return _centred(statistics, statistics.low / 2 + statistics.half_span * mean, deviation, planes)
 
 
 def _robust(statistics: Statistics, planes: int) -> _Map:
-    mean, _, _ = statistics.moments()
+    mean, _, _ = statistics.moments
     assert statistics.order is not None
     middle = statistics.order[0] / 4 + statistics.order[1] / 4
     centre = np.where(statistics.quantile_width() > 0, middle, statistics.low / 2 + statistics.half_span * mean)
@@ -274,7 +274,7 @@ def _robust(statistics: Statistics, planes: int) -> _Map:
 
 def _width(statistics: Statistics) -> FloatArray:
     """By quantiles, or the deviation where these coincide; in units of the spans."""
-    _, deviation, _ = statistics.moments()
+    _, deviation, _ = statistics.moments
     width = statistics.quantile_width()
     return np.where(width > 0, width, deviation)
 
@@ -284,7 +284,7 @@ def _cheapest_reach(
 ) -> FloatArray:
     """How far ranges about the means lose least, where that is farther than `REACH` deviations, else 0: float64
     (features,), in units of the spans."""
-    mean, deviation, _ = statistics.moments()
+    mean, deviation, _ = statistics.moments
     tails, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
     for _ in map(tails.add, blocks()):
         pass
@@ -323,7 +323,7 @@ def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray,
     if not signed:
         scale /= 2
         offset = half_centre - reach * half
-    mean, deviation, two = statistics.moments()
+    mean, deviation, two = statistics.moments
     one = steps(planes, signed)
     per_span = one / (REACH[planes] * np.where(two, deviation, 1.0))
     lower, upper = (

@@ -5,6 +5,7 @@ sample. So every division of the samples gives the same bits.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -170,8 +171,10 @@ class Statistics:
     def constant(self) -> npt.NDArray[np.bool_]:
         return negligible(self.half_span, self.magnitude())
 
+    @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
-        """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,).
+        """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,); once sums
+        and order statistics are those of all ranks.
 
         They are right to 2^-32 of the span; to this resolution two values are all, and exactly the order statistics.
         """

@@ -104,9 +104,8 @@ class State:
         adaptive = options.schedule == "adaptive"
         if options.patience is None:
             return adaptive and self.stalled >= _STALLED
-        return (
-            self.idle >= (2 if adaptive else 1) * options.patience
-        )  # it lowers the rate first, and waits as long again
+        allowed = 2 if adaptive else 1  # it lowers the rate first, and waits as long again
+        return self.idle >= allowed * options.patience
 
     def count_stalled(self, tolerance: float) -> None:
         """Count an epoch as stalled if the best score is not a part of the tolerance below the level."""
