@@ -119,13 +119,18 @@ def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
 
 
 def _joined(parts: Iterable[WeightArray]) -> Iterator[WeightArray]:
-    """Parts of at least a block, of which the last may be smaller: engines may have a few weights each."""
+    """Parts of at least a block, but for the last, in any order: engines may have a few weights each."""
     small: list[WeightArray] = []
+    size = 0
     for part in parts:
+        if part.size >= _BLOCK:
+            yield part
+            continue
         small.append(part)
-        if sum(each.size for each in small) >= _BLOCK:
-            yield from small
-            small = []
+        size += part.size
+        if size >= _BLOCK:
+            yield np.concatenate(small)
+            small, size = [], 0
     if small:
         yield np.concatenate(small)
 
