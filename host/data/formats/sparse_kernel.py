@@ -240,8 +240,8 @@ def _parse_numbers(
             while not _ends_item(text[at]):
                 colons += text[at] == _COLON
                 at += 1
-            if colons == 0:
-                return label, -1, stored
+            if colons == 0 or (text[at - 1] == _COLON and text[at] not in (_LINE_FEED, _COMMENT)):
+                return label, -1, stored  # what follows the blank may belong to it
             continue
         first = False
         word = at

@@ -171,7 +171,7 @@ def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 def one_word_each(line: bytes) -> bytes:
     """A line of LIBSVM's format without the blanks before values: some programs write ``63: .50``."""
-    return re.sub(rb":[ \t]+", b":", line) if b": " in line or b":\t" in line else line
+    return re.sub(rb":\s+", b":", line)
 
 
 class _Part(io.RawIOBase):

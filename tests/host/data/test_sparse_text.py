@@ -264,8 +264,8 @@ LIBSVM_LINES = st.one_of(
     st.builds(
         lambda label, qid, items, blank, ending: f"{label}{qid}{blank}{blank.join(items)}{ending}",
         st.sampled_from(["1", "-1", "+1", "0.5", "3e2", "1_0", "nan", "cat", "1,2", "4:1", "qid:2", ""]),
-        st.sampled_from(["", "", "", " qid:3", " qid", "\tqid:", " qid:é"]),
-        st.lists(st.builds("{}:{}".format, INDICES, NUMBERS), max_size=4),
+        st.sampled_from(["", "", "", " qid:3", " qid", "\tqid:", " qid: ", " qid:2:\v", " qid:é"]),
+        st.lists(st.builds("{}:{}{}".format, INDICES, st.sampled_from(["", "", "", " ", "\v"]), NUMBERS), max_size=4),
         st.sampled_from([" ", "\t", "  ", "\v", "\xa0"]),
         st.sampled_from(["", "\r", " ", "#", " # 1:2", "# \0", "\0"]),
     ),
@@ -344,6 +344,7 @@ def told(path, parser, **options):
     needed=st.booleans(),
 )
 @example(("any.libsvm", [b"1 3:0.1", b"1 4:9007199254740993", b"2"], {}), b"\n", True)
+@example(("any.libsvm", [b"1\tqid: 0:0.0", b"1 qid:\t", b"1 qid:2: 3:1", b"1 qid:#"], {}), b"\n", True)
 def test_the_kernel_reads_what_python_reads(tmp_path_factory, case, ending, needed):
     name, lines, options = case
     path = write(tmp_path_factory.getbasetemp(), ending.join(lines), name)
