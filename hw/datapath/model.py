@@ -14,6 +14,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
+from p4sgd.hw.spec.timing import forward_stages
 
 __all__ = ["MODEL_READ_LATENCY", "Model", "ModelLoader", "ModelStorer", "ReadPort", "Update", "weights_layout"]
 
@@ -228,18 +229,22 @@ class Model(Component):
         m.submodules.update = update = Update(config.lanes)
         layout = weights_layout(config)
         style = ram_style(config.chunks)
-        w: Memory = Memory(shape=layout, depth=config.chunks, init=[], attrs=style)
+        # A memory of `w` for each stage of the forward pass, the lowest lanes first.
+        stages = forward_stages(config)
+        of_stage = data.ArrayLayout(signed(WEIGHT.width), config.lanes // stages)
+        w: list[Memory] = [Memory(shape=of_stage, depth=config.chunks, init=[], attrs=style) for _ in range(stages)]
         w_next: Memory = Memory(shape=layout, depth=config.chunks, init=[], attrs=style)
-        m.submodules.w = w
+        for stage, memory in enumerate(w):
+            m.submodules[f"w{stage}"] = memory
         m.submodules.w_next = w_next
-        w_write, w_read = w.write_port(), w.read_port()
+        w_write, w_read = [memory.write_port() for memory in w], [memory.read_port() for memory in w]
         next_write, next_read = w_next.write_port(), w_next.read_port()
 
         here = Signal(layout, reset_less=True)  # the output registers of both memories
         old = Signal(layout, reset_less=True)
         m.d.comb += [
-            w_read.addr.eq(self.read.address),
-            w_read.en.eq(self.read.enable),
+            *(port.addr.eq(self.read.address) for port in w_read),
+            *(port.en.eq(self.read.enable) for port in w_read),
             self.read.data.eq(here),
         ]
         exempt_lanes = Signal(config.lanes, reset_less=True)
@@ -256,7 +261,7 @@ class Model(Component):
             update.threshold.eq(self.threshold),
         ]
         m.d.sync += [
-            here.eq(w_read.data),
+            here.eq(Cat(port.data for port in w_read)),
             old.eq(next_read.data),
             exempt_lanes.eq(Mux(self.exempt, 1 << self.exempt_lane, 0)),
         ]
@@ -293,9 +298,9 @@ class Model(Component):
             self.wrote_last.eq(valid[-1] & last),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
             half[-1].eq(self.write_half),
-            w_write.addr.eq(Mux(loaded, load_chunk, chunk | half)),
-            w_write.data.eq(update.updated),
-            w_write.en.eq(self.updated | loaded),
+            *(port.addr.eq(Mux(loaded, load_chunk, chunk | half)) for port in w_write),
+            Cat(port.data for port in w_write).eq(update.updated),
+            *(port.en.eq(self.updated | loaded) for port in w_write),
             next_write.addr.eq(Mux(loaded, load_chunk, chunk)),
             next_write.data.eq(update.updated),
             next_write.en.eq(valid[-1] | loaded),

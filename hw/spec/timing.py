@@ -33,6 +33,15 @@ def tree_latency(terms: int) -> int:
     return levels
 
 
+MAX_STAGES = 8
+"""Longest cascade of adders in the forward pass: DSP slices that pass their sums on without routing (UG579)."""
+
+
+def forward_stages(config: WorkerConfig) -> int:
+    """Stages of a cascade in the forward pass. Each adds two lanes, a cycle after the one before."""
+    return min(MAX_STAGES, config.lanes // 2)
+
+
 def forward_cycles(config: WorkerConfig) -> int:
     """Cycles from taking the last line of a micro-batch to its PARTIAL at the MAC."""
     dot_product = 6 + tree_latency(config.lanes)  # weights are read (2), gated, added up (1 each), units summed (2)
