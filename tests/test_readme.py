@@ -18,8 +18,8 @@ import pytest
 from support.command_line import commands as all_commands
 
 from p4sgd.build.generate.boards import BOARDS
+from p4sgd.host.boards import library
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.xrt import library
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec import packet
@@ -126,18 +126,18 @@ def test_the_python_example_works(tmp_path):
 
 
 def test_releases_of_amd_s_tools_are_stated_once():
-    """In host/xrt, as in the code."""
+    """In host/boards, as in the code."""
     found = {}
     for name in READMES:
         if stated := re.findall(r"(\w+)\s+(20\d\d\.\d)\s+to\s+(20\d\d\.\d)", (ROOT / name).read_text()):
             found[name] = stated
     (releases,) = {board.shell.releases for board in BOARDS.values()}
     xrt = tuple(library.RELEASES.split(" to "))
-    assert found == {"host/xrt/README.md": [("Vitis", releases[0], releases[-1]), ("XRT", *xrt)]}
+    assert found == {"host/boards/README.md": [("Vitis", releases[0], releases[-1]), ("XRT", *xrt)]}
 
 
 def test_the_boards_of_their_page_are_those_of_the_code():
-    text = (ROOT / "host/xrt/README.md").read_text()
+    text = (ROOT / "host/boards/README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `(xilinx_\w+)` \| (\d) \| (\d+) GB \|", text, re.MULTILINE)
     assert rows == [
         (name, board.shell.platform, str(len(board.cages)), str(board.hbm.channels * board.hbm.channel_bytes >> 30))

@@ -1,5 +1,6 @@
 """The folder from which Vivado builds the bitstream of a worker without a shell, and reports of its parts."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,6 +112,7 @@ def vivado_files(
         **copies(command, "vivado_rules.mk", *_PROCEDURES),
         "project.tcl": _project(channels, kernels, board, pins, command),
         "board.xdc": board_constraints(board_name, command),
+        "address_map.json": _address_map(channels, kernels, board, command),
     }
     for kernel in kernels:
         cage = board.cages[0]
@@ -130,6 +132,17 @@ p4sgd::out_of_context {name} {module} {board.part} {engine.name}.v {name}_clock.
     cells = kernel_placement(engine.verilog, config, board)
     found[FLOORPLAN] = floorplan(cells, board, command, what="the worker's kernel")
     return found, kernels
+
+
+def _address_map(channels: tuple[range, ...], kernels: tuple[Kernel, ...], board: Board, command: str) -> str:
+    """Where the host finds registers and memory (`p4sgd.host.boards.xdma`)."""
+    size = board.hbm.channel_bytes
+    memories = [{"address": size * each[0], "bytes": size * len(each)} for each in channels]
+    found = {
+        kernel.name: {"registers": _REGISTERS * i, "memories": [] if i else memories}
+        for i, kernel in enumerate(kernels)
+    }
+    return json.dumps({"generated_by": command, "kernels": found}, indent=2) + "\n"
 
 
 def _words(channels: Iterable[int]) -> str:

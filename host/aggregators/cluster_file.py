@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from p4sgd.host.boards import xdma, xrt
+from p4sgd.host.boards.kernel import BoardAddress
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import address_text, parse_udp_address
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.token import read_token
-from p4sgd.host.xrt.board import PREFIX, BoardAddress, parse_device
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
@@ -33,8 +34,10 @@ _PORTS = {"bmv2": 511, "tofino": 288}
 flooded frames from going back where they came from only on 4 pipes of 72 device ports."""
 
 _OF_SWITCHES = {"device_id", "program", "ports"}
-_KEYS = {"socket": {"udp"}, "fpga": {"xclbin"}, "bmv2": _OF_SWITCHES | {"tls"}, "tofino": _OF_SWITCHES}
+_KEYS = {"socket": {"udp"}, "fpga": {"xclbin", "address_map"}, "bmv2": _OF_SWITCHES | {"tls"}, "tofino": _OF_SWITCHES}
 """Keys of the aggregator that not all kinds have. The SDE's client has no TLS: a Tofino takes a tunnel."""
+
+_BOARDS = (xrt.PREFIX, xdma.PREFIX)
 
 _MOST = {field.name: (1 << field.bits) - 1 for field in registers.RESEND.fields}
 
@@ -51,8 +54,8 @@ class UdpAddress(int):
 
 
 class Control(str):
-    """Where a program or a board is controlled: ``unix:PATH``, ``tcp:HOST:PORT``, ``xrt:BDF``, or a switch's
-    ``HOST:PORT``."""
+    """Where a program or a board is controlled: ``unix:PATH``, ``tcp:HOST:PORT``, ``xrt:BDF``, ``xdma:N``, or a
+    switch's ``HOST:PORT``."""
 
 
 class Token(bytes):
@@ -84,10 +87,10 @@ class SwitchPort(Struct, frozen=True, forbid_unknown_fields=True):
 class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach the aggregator.
 
-    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a program, ``HOST:PORT`` of a switch's gRPC server, or
-    ``xrt:BDF`` of an FPGA, whose bitstream is ``xclbin``. ``mac`` or ``udp`` is its own address, by Ethernet or in UDP.
-    Switches have a number ``device_id``, files for ``tls``, ``program``, the folder that ``p4sgd switch build`` made,
-    and ``ports`` for other traffic besides those of the workers.
+    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a program, ``HOST:PORT`` of a switch's gRPC server, or that of
+    an FPGA, as of a `WorkerAddress`. ``mac`` or ``udp`` is its own address, by Ethernet or in UDP. Switches have a
+    number ``device_id``, files for ``tls``, ``program``, the folder that ``p4sgd switch build`` made, and ``ports`` for
+    other traffic besides those of the workers.
     """
 
     kind: Kind
@@ -99,6 +102,7 @@ class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     program: Path | None = None
     ports: tuple[SwitchPort, ...] = ()
     xclbin: Path | None = None
+    address_map: Path | None = None
 
     def __post_init__(self) -> None:
         for key in sorted(set().union(*_KEYS.values()) - _KEYS[self.kind]):
@@ -128,7 +132,7 @@ class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def board(self) -> BoardAddress | None:
         """The board of an FPGA, with its bitstream."""
-        return _board(self.control, self.xclbin) if self.kind == "fpga" else None
+        return _board(self.control, self.xclbin, self.address_map) if self.kind == "fpga" else None
 
 
 class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,10 +152,11 @@ class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach a worker, which is behind a ``port`` of the aggregator.
 
-    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, or ``xrt:BDF`` of a board of this machine,
-    whose bitstream is ``xclbin``. A rank that is a worker itself has the link ``interface`` instead. ``mac`` or ``udp``
-    is its own address. ``host`` tells equal values of ``control`` apart when ranks on several machines train together.
-    ``share`` is its part of the features in proportion to the others'. Training may begin without a ``late`` worker.
+    ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine, whose
+    bitstream is ``xclbin``, or ``xdma:N`` of one without a shell, whose bitstream has the ``address_map``. A rank that
+    is a worker itself has the link ``interface`` instead. ``mac`` or ``udp`` is its own address. ``host`` tells equal
+    values of ``control`` apart when ranks on several machines train together. ``share`` is its part of the features in
+    proportion to the others'. Training may begin without a ``late`` worker.
     """
 
     port: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
@@ -163,6 +168,7 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     share: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
     late: bool = False
     xclbin: Path | None = None
+    address_map: Path | None = None
 
     def __post_init__(self) -> None:
         if bool(self.control) == bool(self.interface):
@@ -173,8 +179,8 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
         if self.board is not None:
             if self.udp is not None:
                 raise ValueError("`udp` is for worker processes: boards need Ethernet")
-        elif self.xclbin is not None:
-            raise ValueError("`xclbin` is for boards")
+        elif self.xclbin or self.address_map:
+            raise ValueError(f"`{'xclbin' if self.xclbin else 'address_map'}` is for boards")
         elif self.control:
             _valid(ControlAddress.parse, self.control)
         if self.late and (self.board or self.interface):
@@ -187,7 +193,7 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def board(self) -> BoardAddress | None:
         """The board and its bitstream, if it is one."""
-        return _board(self.control, self.xclbin) if self.control.startswith(PREFIX) else None
+        return _board(self.control, self.xclbin, self.address_map) if self.control.startswith(_BOARDS) else None
 
     @property
     def place(self) -> str:
@@ -285,9 +291,8 @@ def _decode(folder: Path, kind: type, text: Any) -> Any:
         return Token(_valid(read_token, folder / text))
     if kind is not Control:
         return folder / text
-    if text.startswith(PREFIX):
-        device, unit = _valid(parse_device, text)
-        return Control(BoardAddress(device, folder, unit))
+    if text.startswith(_BOARDS):
+        return Control(_board_at(text, folder))
     if text.startswith("unix:"):
         _valid(ControlAddress.parse, text)
         return Control(f"unix:{folder / text.removeprefix('unix:')}")
@@ -316,8 +321,21 @@ def _check_one_address(mac: int | None, udp: int | None) -> None:
         raise ValueError("`mac` is for Ethernet: leave it or `udp` out")
 
 
-def _board(control: str, xclbin: Path | None) -> BoardAddress:
-    device, unit = _valid(parse_device, control)
-    if xclbin is None:
-        raise ValueError("`xclbin` is missing: the bitstream for the board")
-    return BoardAddress(device, xclbin, unit)
+def _board(control: str, xclbin: Path | None, address_map: Path | None) -> BoardAddress:
+    files = {"xclbin": xclbin, "address_map": address_map}
+    wanted = "address_map" if control.startswith(xdma.PREFIX) else "xclbin"
+    file = files.pop(wanted)
+    board = _board_at(control, file or Path())
+    if other := next((key for key in files if files[key] is not None), None):
+        raise ValueError(f"`{other}` is not for {control}, which needs `{wanted}`")
+    if file is None:
+        raise ValueError(f"`{wanted}` is missing: the file of the board's bitstream")
+    return board
+
+
+def _board_at(control: str, file: Path) -> BoardAddress:
+    """The board of a control address, given the file that its bitstream is described by."""
+    if control.startswith(xdma.PREFIX):
+        return xdma.XdmaAddress(_valid(xdma.parse_number, control), file)
+    device, unit = _valid(xrt.parse_device, control)
+    return xrt.XrtAddress(device, file, unit)

@@ -4,10 +4,9 @@ import contextlib
 from collections.abc import Callable, Collection
 
 from p4sgd.host.aggregators.controller import SlotView, why_not_begin, why_not_readdress
+from p4sgd.host.boards.kernel import BoardAddress
+from p4sgd.host.boards.mac import BoardMac, open_mac
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import BoardAddress
-from p4sgd.host.xrt.kernel import BoardKernel
-from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
@@ -146,13 +145,13 @@ class BoardAggregator(FpgaAggregator):
     """Controller of an aggregator on a board of this machine, whose port i is the board's cage i.
 
     ``rs_fec`` is whether the links have forward error correction, ``ports`` are those with a cable. Raises as
-    `BoardKernel` and `FpgaAggregator`, and P4sgdError if jobs are served over links whose correction would change.
+    `open_kernel` and `FpgaAggregator`, and P4sgdError if jobs are served over links whose correction would change.
     """
 
     def __init__(self, address: BoardAddress, *, rs_fec: bool, ports: Collection[int]) -> None:
         name = f"aggregator at {address}"
         with contextlib.ExitStack() as opened:
-            kernel = opened.enter_context(contextlib.closing(BoardKernel(name, address, KERNEL)))
+            kernel = opened.enter_context(contextlib.closing(address.open_kernel(name, KERNEL)))
             super().__init__(kernel.read_register, kernel.write_register)
             macs: dict[int, BoardMac] = {}
             for port in range(self.config.ports):

@@ -127,15 +127,15 @@ def _examine_network(
 
 def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: int, loopback: bool) -> bool:
     """Run the self-test of boards and print what it finds; returns whether all is well."""
+    from p4sgd.host.boards.xrt import XrtAddress, find_boards, parse_device
     from p4sgd.host.doctor import Finding, Result
     from p4sgd.host.doctor.selftest import examine_self_test, open_self_test
-    from p4sgd.host.xrt.board import BoardAddress, find_boards, parse_device
 
     found = list(boards) or [str(board) for board in find_boards() if board.is_ready]
     if not found:
         raise UserError("no board of this machine is ready: p4sgd info lists them, --board names one")
     findings: list[tuple[str, Finding]] = []
-    for address in [BoardAddress(device, xclbin, unit) for device, unit in map(parse_device, found)]:
+    for address in [XrtAddress(device, xclbin, unit) for device, unit in map(parse_device, found)]:
         with output.working(f"testing {address}"):
             try:
                 with open_self_test(address) as test:

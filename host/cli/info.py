@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import click
 
+from p4sgd.host.boards import library
 from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
-from p4sgd.host.xrt import library
 from p4sgd.sim.cache import LIMIT_BYTES, cache_directory, size
 
 _PACKAGES = (
@@ -122,8 +122,8 @@ def info(output: Output) -> None:
     Lists the versions of the software, the configurations of a worker, the devices to train on, the boards of this
     machine with their addresses for a cluster file, and missing software with the command that installs it.
     """
+    from p4sgd.host.boards import xdma, xrt
     from p4sgd.host.devices import DEVICES
-    from p4sgd.host.xrt.board import find_boards
     from p4sgd.hw.spec.config import PRESETS
 
     versions = {"python": platform.python_version(), "system": platform.platform(terse=True)}
@@ -138,7 +138,8 @@ def info(output: Output) -> None:
         lacks = [each.name for each in problems if name in each.devices]
         devices[name] = {"available": not lacks, "lacks": lacks, "summary": kind.summary}
     configurations = {name: make().table() for name, make in PRESETS.items()}
-    boards = [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in find_boards()]
+    boards = [{"address": str(board), "shell": board.shell, "ready": board.is_ready} for board in xrt.find_boards()]
+    boards += [{"address": board, "shell": "", "ready": True} for board in xdma.find_boards()]
     cache = cache_directory()
     cached = size(cache) if cache.is_dir() else 0
     output.document(

@@ -14,17 +14,17 @@ from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.aggregators.opening import open_controller
+from p4sgd.host.boards.mac import await_links
+from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.devices.device import Device, NetworkSettings, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers
 from p4sgd.host.devices.remote_worker import RemoteWorker
-from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError, TokenError
-from p4sgd.host.xrt.mac import await_links
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _SLACK_S = 0.02

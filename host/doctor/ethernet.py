@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
-from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
 

@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from p4sgd.host.boards.kernel import EMULATED_WAIT_S, BankMemory, BoardAddress
+from p4sgd.host.boards.mac import BoardMac, await_links, open_mac
 from p4sgd.host.doctor.ethernet import why_down
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
-from p4sgd.host.xrt.kernel import BankMemory, BoardKernel
-from p4sgd.host.xrt.mac import BoardMac, await_links, open_mac
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.cmac import FEC_LANES, LinkState
 from p4sgd.hw.spec.config import CLOCK_NS
@@ -185,9 +184,9 @@ class SelfTest:
 
 @contextlib.contextmanager
 def open_self_test(address: BoardAddress) -> Iterator[SelfTest]:
-    """Load the xclbin of the address, and open its self-test; raises as `BoardKernel`, `SelfTest` and `BoardMac`."""
+    """Load the xclbin of the address, and open its self-test; raises as `open_kernel`, `SelfTest` and `BoardMac`."""
     name = str(address)
-    with contextlib.closing(BoardKernel(name, address, selftest.KERNEL)) as kernel, contextlib.ExitStack() as opened:
+    with contextlib.closing(address.open_kernel(name, selftest.KERNEL)) as kernel, contextlib.ExitStack() as opened:
         test = SelfTest(name, kernel.client, kernel.memory, is_emulated=address.is_emulated)
         for cage in range(test.sizes.cages):
             if (mac := open_mac(name, address, cage)) is not None:

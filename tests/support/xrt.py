@@ -28,10 +28,10 @@ from pathlib import Path
 
 import numpy as np
 
+from p4sgd.host.boards import library
+from p4sgd.host.boards import xrt as finding
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
-from p4sgd.host.xrt import board as finding
-from p4sgd.host.xrt import library
 from p4sgd.hw.spec import cmac, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig

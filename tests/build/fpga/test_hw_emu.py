@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import signal
-from functools import partial
 from pathlib import Path
 
 import cocotb
@@ -32,12 +31,12 @@ from support.xrt import PLATFORM, Machine
 from support.xrt_kernels import RUN_LINGERS_S
 
 from p4sgd.build.fpga.vitis import CLUSTER
-from p4sgd.host.aggregators import fpga
 from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.boards import mac
+from p4sgd.host.boards.kernel import MissingKernelError
+from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.cli.app import main
-from p4sgd.host.devices import xrt_worker
-from p4sgd.host.xrt import mac
-from p4sgd.host.xrt.kernel import MissingKernelError
+from p4sgd.host.devices import board_worker
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
@@ -120,11 +119,11 @@ def test_the_doctor_sees_links(emulator):
 def test_seconds_mean_nothing_to_a_simulation(emulator, monkeypatch):
     """Links and aborted runs may take as long as they do; receivers are not reset meanwhile."""
     monkeypatch.setattr(mac, "_TRY_S", 0.0)
-    monkeypatch.setattr(xrt_worker, "_END_S", RUN_LINGERS_S / 1000)
+    monkeypatch.setattr(board_worker, "_END_S", RUN_LINGERS_S / 1000)
     addresses = [worker.board for worker in read_cluster(emulator.folder / CLUSTER).workers]
     assert [str(address) for address in addresses] == ["xrt:0", "xrt:0/2"]
     for number, address in enumerate(addresses, 1):
-        worker = xrt_worker.BoardWorker(number - 1, address)
+        worker = board_worker.BoardWorker(number - 1, address)
         mac.await_links([worker.mac])
         assert worker.link.status["up"]
         stand_in = emulator.boards[0].kernels[f"{cmac.EMULATED_KERNEL}_{number}"][0]
@@ -195,7 +194,7 @@ TOP = "hw_emu"
 
 
 class SimulatedMemory:
-    """A bank that has its final size from the start; with the methods of `p4sgd.host.xrt.kernel.BankMemory`."""
+    """A bank that has its final size from the start; with the methods of `p4sgd.host.boards.kernel.BankMemory`."""
 
     def __init__(self, buffer):
         self._buffer = buffer
@@ -212,9 +211,9 @@ class SimulatedMemory:
 
 
 class SimulatedKernel:
-    """A `p4sgd.host.xrt.kernel.BoardKernel` of the simulated design; to be used in a function that ``bridge`` runs."""
+    """A `p4sgd.host.boards.kernel.Kernel` of the simulated design; to be used in a function that ``bridge`` runs."""
 
-    def __init__(self, design, name, address, kernel):
+    def __init__(self, design, address, name, kernel):
         self._name, self._unit = name, f"{kernel}_{address.unit}"
         if self._unit not in design.registers:
             raise MissingKernelError(f"there is no {self._unit}")
@@ -279,11 +278,10 @@ async def trains(dut, stall):
     @bridge
     def command():
         with pytest.MonkeyPatch.context() as patch:
-            for module in (mac, fpga, xrt_worker):
-                patch.setattr(module, "BoardKernel", partial(SimulatedKernel, design))
+            patch.setattr(XrtAddress, "open_kernel", lambda *names: SimulatedKernel(design, *names))
             patch.setattr(mac, "BoardMac", Mac)
             patch.setattr(mac, "_POLL_S", 0.0)  # nothing is simulated meanwhile
-            patch.setattr(xrt_worker, "_LONGEST_SLEEP_S", 0.0)
+            patch.setattr(board_worker, "_LONGEST_SLEEP_S", 0.0)
             patch.chdir(folder)
             return json.loads(run(*asked["command"], "--json"))
 

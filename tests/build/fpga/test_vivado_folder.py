@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from support.verilog_ports import instances_of, module_at
 
 from p4sgd.build.fpga.vivado import board_constraints
+from p4sgd.host.boards.xdma import MemoryRange, read_map
 from p4sgd.host.cli.app import main
 
 
@@ -27,6 +28,17 @@ def test_a_worker_that_takes_all_memory_is_refused(tmp_path):
     done = CliRunner().invoke(main, ["build", "vivado", "--config", "u280_wide", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert "the worker takes all 32 channels of memory, and the host needs one" in done.stderr
+
+
+def test_the_address_map_is_that_of_the_design(vivado_folder):
+    project, found = (vivado_folder / "project.tcl").read_text(), read_map(vivado_folder / "address_map.json").kernels
+    offsets = re.findall(r"^p4sgd::add_kernel (\w+)_1 \S+ (0x\w+)$", project, re.MULTILINE)
+    assert {name: kernel.registers for name, kernel in found.items()} == {name: int(at, 0) for name, at in offsets}
+    connect = r"^p4sgd::connect_memory p4sgd_worker_1/m_axi_gmem(\d+) \d+ {([\d ]+)}$"
+    reached = [(int(port), each.split()) for port, each in re.findall(connect, project, re.MULTILINE)]
+    assert [port for port, _ in reached] == list(range(len(reached)))
+    memories = tuple(MemoryRange(int(each[0]) << 28, len(each) << 28) for _, each in reached)
+    assert (found["p4sgd_worker"].memories, found["p4sgd_cmac"].memories) == (memories, ())
 
 
 @pytest.mark.usefixtures("kernels_made_once")

@@ -15,8 +15,8 @@ from p4sgd.host.aggregators.cluster_file import (
     WorkerAddress,
     read_cluster,
 )
+from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.errors import UserError
-from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec.udp import address_of
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
@@ -136,11 +136,11 @@ def test_a_file_with_all_keys(read, tmp_path):
 def test_boards(read, tmp_path):
     text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
     cluster = read(text + BOARD + BOARD.replace("3B:00.1", "0/2"))
-    board = BoardAddress("0000:3b:00.1", tmp_path / "a.xclbin")
+    board = XrtAddress("0000:3b:00.1", tmp_path / "a.xclbin")
     assert cluster.aggregator.board == cluster.workers[0].board == board
     assert not board.is_emulated
     emulated = cluster.workers[1]
-    assert (emulated.board, emulated.control) == (BoardAddress("0", tmp_path / "a.xclbin", unit=2), "xrt:0/2")
+    assert (emulated.board, emulated.control) == (XrtAddress("0", tmp_path / "a.xclbin", unit=2), "xrt:0/2")
     assert emulated.board.is_emulated
 
 
@@ -198,6 +198,16 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + RANK + 'control = "unix:a"\n', r"workers\[0\]: give `control`, or `interface`"),
         (SOCKET + RANK.replace("eth0", "udp:x"), r"workers\[0\]: 'x' is not an IPv4 address"),
         (SOCKET + BOARD.replace('xclbin = "a.xclbin"', ""), r"workers\[0\]: `xclbin` is missing"),
+        (
+            SOCKET + BOARD.replace("xrt:3B:00.1", "xdma:0"),
+            r"workers\[0\]: `xclbin` is not for xdma:0, .* `address_map`",
+        ),
+        (
+            SOCKET + BOARD + 'address_map = "a.json"\n',
+            r"workers\[0\]: `address_map` is not for xrt:.* `xclbin`",
+        ),
+        (SOCKET + WORKER + 'address_map = "a.json"\n', r"workers\[0\]: `address_map` is for boards"),
+        (SOCKET + BOARD.replace("xrt:3B:00.1", "xdma:x"), r".*'xdma:x' is no board: give xdma:N"),
         *(
             (SOCKET + BOARD.replace("3B:00.1", text), r"workers\[0\].control: .*no board")
             for text in ("3b.1", "0/0", "0/x")

@@ -9,10 +9,10 @@ from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
+from p4sgd.host.boards import mac
+from p4sgd.host.boards import xrt as finding
+from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.doctor import ethernet
-from p4sgd.host.xrt import board as finding
-from p4sgd.host.xrt import mac
-from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import Job, Member
 
@@ -160,7 +160,7 @@ def test_links_of_an_aggregator(machine, xclbin, tmp_path):
     read_slots("false")
     macs = [machine.boards[2].kernels[f"{name}_1"][0] for name in ("p4sgd_cmac", "p4sgd_cmac1")]
     assert [each.resets for each in macs] == [1, 1]
-    with contextlib.closing(BoardAggregator(BoardAddress(bdf_of(2), image), rs_fec=False, ports=(0, 1))) as aggregator:
+    with contextlib.closing(BoardAggregator(XrtAddress(bdf_of(2), image), rs_fec=False, ports=(0, 1))) as aggregator:
         aggregator.begin(0, Job(9, (Member(1 << 41, 0),), 3 << 40, 1), 1)
     read_slots("false")
     refusal = read_slots("true", status=1).stderr

@@ -14,17 +14,19 @@ from support.bench import default_seed
 from support.jobs import SMALL, check_exact, random_job
 from support.recording_device import RecordingWorker
 from support.worker_process import serve_worker
+from support.xdma import Driver
 from support.xrt import Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
+from p4sgd.host.boards.xdma import XdmaAddress
+from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.devices import open_device
+from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import client_of, read_configuration
 from p4sgd.host.devices.remote_worker import RemoteWorker
-from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CONFIGURATIONS
 
@@ -46,13 +48,23 @@ def process(tmp_path, monkeypatch):
 def board(tmp_path, monkeypatch):
     with contextlib.closing(Machine(tmp_path, 1)) as machine:
         machine.install(monkeypatch)
-        address = BoardAddress(bdf_of(0), make_xclbin(tmp_path / "worker.xclbin", SMALL))
+        address = XrtAddress(bdf_of(0), make_xclbin(tmp_path / "worker.xclbin", SMALL))
         with contextlib.closing(BoardWorker(0, address)) as worker:
             yield worker
         assert not machine.open_handles
 
 
-@pytest.fixture(params=[emulated, process, board], ids=lambda kind: kind.__name__)
+@contextlib.contextmanager
+def board_without_shell(tmp_path, monkeypatch):
+    with contextlib.closing(Machine(tmp_path, 1)) as machine:
+        driver = Driver(machine, SMALL)
+        driver.install(monkeypatch)
+        with contextlib.closing(BoardWorker(0, XdmaAddress(0, driver.address_map))) as worker:
+            yield worker
+        assert not driver.devices
+
+
+@pytest.fixture(params=[emulated, process, board, board_without_shell], ids=lambda kind: kind.__name__)
 def worker(request, tmp_path, monkeypatch):
     with request.param(tmp_path, monkeypatch) as found:
         yield found
@@ -120,13 +132,18 @@ def test_memory_is_what_was_written_last(worker, writes):
             assert worker.read_memory(1, address, 1).tolist() == [known[address]]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_weights_and_flags_of_the_golden_model_on_boards(workers, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("workers", "shell"), [(1, True), (3, True), (2, False)])
+def test_weights_and_flags_of_the_golden_model_on_boards(workers, shell, tmp_path, monkeypatch):
     """Emulators are compared with it in tests/sim."""
     seed = default_seed()
     with contextlib.closing(Machine(tmp_path, workers)) as machine:
         machine.install(monkeypatch)
-        cluster = read_cluster(machine.cluster_file(make_xclbin(tmp_path / "worker.xclbin", SMALL)))
+        if shell:
+            cluster = read_cluster(machine.cluster_file(make_xclbin(tmp_path / "worker.xclbin", SMALL)))
+        else:
+            driver = Driver(machine, SMALL)
+            driver.install(monkeypatch)
+            cluster = read_cluster(driver.cluster_file())
         with contextlib.closing(ClusterDevice(None, workers, cluster=cluster)) as device:
             options = {"timeout_s": 60, "resend_cycles": 5_000_000, "aggregator_mac": cluster.aggregator.address}
             for case in range(8):

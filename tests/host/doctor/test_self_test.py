@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 from support.xrt import TINY, Machine, bdf_of, make_xclbin
 
+from p4sgd.host.boards import mac
 from p4sgd.host.cli.app import main
 from p4sgd.host.doctor import selftest as doctor
-from p4sgd.host.xrt import mac
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 from p4sgd.hw.spec.selftest import CLOCK, KERNEL, Sizes, after_reset, cage_registers
@@ -212,5 +212,5 @@ def test_what_a_user_gets_wrong_is_one_line(machine, xclbin, tmp_path, monkeypat
         done = run(*words, status=2)
         assert says in done.stderr
         assert done.stderr.count("\n") == 1
-    monkeypatch.setattr("p4sgd.host.xrt.board.DRIVER", tmp_path / "none")
+    monkeypatch.setattr("p4sgd.host.boards.xrt.DRIVER", tmp_path / "none")
     assert "no board of this machine is ready" in run("--self-test", xclbin, status=2).stderr

@@ -18,7 +18,7 @@ from support.jobs import SMALL, collect, configure, random_job
 from support.jobs import start as start_job
 
 from p4sgd.build.generate.boards import BOARDS, map_memories
-from p4sgd.host.devices.xrt_worker import AddressRegisters
+from p4sgd.host.devices.board_worker import AddressRegisters
 from p4sgd.hw.kernel.verilog import worker_kernel
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig

@@ -1,4 +1,4 @@
-"""A worker on a board of this machine, driven through XRT."""
+"""A worker on a board of this machine."""
 
 import atexit
 import contextlib
@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.boards.kernel import EMULATED_WAIT_S, PAGE, BoardAddress
+from p4sgd.host.boards.mac import open_mac
 from p4sgd.host.devices.device import read_configuration
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
-from p4sgd.host.xrt.kernel import PAGE, BoardKernel
-from p4sgd.host.xrt.mac import open_mac
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.config import WorkerConfig
@@ -41,10 +40,10 @@ class BoardWorker:
     """A worker on a board of this machine, with an ``index`` for messages; ``rs_fec`` is its link's error correction.
 
     A run that an earlier program has left behind is ended. When this program ends, its own run is ended too, unless the
-    program is killed by SIGKILL. A `UserError` as of `BoardKernel`; a `P4sgdError` if the board does not answer as a
-    worker should, also in later calls.
+    program is killed by SIGKILL. A `UserError` as of `BoardAddress.open_kernel`; a `P4sgdError` if the board does not
+    answer as a worker should, also in later calls.
 
-    ``mac`` is that of its link, None if the xclbin has none.
+    ``mac`` is that of its link, None if the bitstream has none.
     """
 
     process = None  # see `RemoteWorker`
@@ -54,7 +53,7 @@ class BoardWorker:
         self._address = address
         self._seen = 0
         with contextlib.ExitStack() as opened:
-            self._kernel = opened.enter_context(contextlib.closing(BoardKernel(self._name, address, KERNEL)))
+            self._kernel = opened.enter_context(contextlib.closing(address.open_kernel(self._name, KERNEL)))
             self.config = read_configuration(self._name, self._kernel.client)
             self._end_run()
             self.mac = open_mac(self._name, address, None if address.is_emulated else _CAGE)
@@ -74,7 +73,7 @@ class BoardWorker:
 
     @property
     def link(self) -> LinkState | None:
-        """Current state of the Ethernet link; None if the xclbin has no MAC."""
+        """Current state of the Ethernet link; None if the bitstream has no MAC."""
         return None if self.mac is None else self.mac.link_state()
 
     def read_register(self, offset: int) -> int:
@@ -143,8 +142,7 @@ class BoardWorker:
         self._kernel.write_register(registers.ABORT.offset, registers.ABORT.encode(abort=1))
         if not self.await_end(EMULATED_WAIT_S if self._address.is_emulated else _END_S):
             raise P4sgdError(
-                f"{self._name} does not end its run: reset the board (xbutil reset --device {self._address.device}), "
-                "which ends everything that runs on it"
+                f"{self._name} does not end its run: {self._address.remedy}, which ends everything that runs on it"
             )
 
     def _room(self, bank: int) -> int:

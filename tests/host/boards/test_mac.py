@@ -7,12 +7,12 @@ from support.xrt import TINY, Machine, bdf_of, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.fpga import KERNEL as AGGREGATOR
+from p4sgd.host.boards import mac
+from p4sgd.host.boards.mac import BoardMac, open_mac
+from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.doctor import ethernet
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt import mac
-from p4sgd.host.xrt.board import BoardAddress
-from p4sgd.host.xrt.mac import BoardMac, open_mac
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
@@ -30,7 +30,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def address(tmp_path):
-    return BoardAddress(bdf_of(0), make_xclbin(tmp_path / "worker.xclbin", TINY))
+    return XrtAddress(bdf_of(0), make_xclbin(tmp_path / "worker.xclbin", TINY))
 
 
 def unit(machine):

@@ -9,10 +9,10 @@ import shutil
 import pytest
 from support.xrt import HANDLER, build_library
 
-from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.boards import library
+from p4sgd.host.boards.xrt import XrtAddress
+from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.errors import UserError
-from p4sgd.host.xrt import library
-from p4sgd.host.xrt.board import BoardAddress
 
 WIDE = 0x7FFF_FFFF_7FFF_FFFF
 """What is left of it in a narrower parameter is another number."""
@@ -48,7 +48,7 @@ def test_errors_of_an_installed_xrt(xrt, tmp_path, capfd):
     path, handle = tmp_path / "text.xclbin", 0x1234
     path.write_text("hello " * 1000)
     with pytest.raises(UserError, match=r"text.xclbin: no xclbin, or a broken one: .*Invalid xclbin"):
-        BoardWorker(0, BoardAddress("ffff:3b:00.1", path))
+        BoardWorker(0, XrtAddress("ffff:3b:00.1", path))
     uuid, number, word = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_uint32()
     for says, name, *arguments in (
         ("No such device 'ffff:3b:00.1'", "xrtDeviceOpenByBDF", b"ffff:3b:00.1"),

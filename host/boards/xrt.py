@@ -1,4 +1,4 @@
-"""Boards of this machine: their addresses, a list of them, and opening one with its xclbin."""
+"""Boards with the vendor's shell, driven through XRT: their addresses, a list of them, kernels and buffers."""
 
 import contextlib
 import ctypes
@@ -8,22 +8,22 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from p4sgd.host.boards.kernel import BankMemory, BoardAddress, Kernel, MissingKernelError, NoRoomError
+from p4sgd.host.boards.library import FROM_DEVICE, TO_DEVICE, XrtError, XrtLibrary, explaining, open_library
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.xrt.library import XrtError, XrtLibrary, open_library
 
 PREFIX = "xrt:"
 """Begins the address of a board, where other addresses are those of sockets."""
-
-EMULATED_WAIT_S = 600.0
-"""Longest time to wait for anything of a board in Vitis' emulator. Seconds of this machine mean nothing there: an
-emulator of so much Verilog may do few cycles a second."""
 
 _BDF = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _EMULATED = re.compile(r"(0|[1-9][0-9]?)(?:/([1-9][0-9]?))?")
 
 
 @dataclass(frozen=True)
-class BoardAddress:
+class XrtAddress(BoardAddress):
     """A board of this machine or of Vitis' emulator, and the bitstream that it runs."""
 
     device: str  # XRT's name: the PCI address ``DDDD:BB:DD.F``, or the number of an emulated board
@@ -35,8 +35,14 @@ class BoardAddress:
 
     @property
     def is_emulated(self) -> bool:
-        """Vitis emulates the board: seconds of this machine mean nothing."""
         return self.device.isdecimal()
+
+    @property
+    def remedy(self) -> str:
+        return f"reset the board (xbutil reset --device {self.device})"
+
+    def open_kernel(self, name: str, kernel: str) -> "XrtKernel":
+        return XrtKernel(name, self, kernel)
 
 
 def parse_device(text: str) -> tuple[str, int]:
@@ -96,7 +102,7 @@ def _text(path: Path) -> str:
 class OpenBoard:
     """A board that is opened and loaded with an xclbin, shared by this program's kernels on it: its ``users``."""
 
-    def __init__(self, library: XrtLibrary, address: BoardAddress, name: str) -> None:
+    def __init__(self, library: XrtLibrary, address: XrtAddress, name: str) -> None:
         self._key = library, address.device
         self.xclbin = address.xclbin
         self.users = 0
@@ -136,7 +142,7 @@ def _open_xclbin(library: XrtLibrary, path: Path) -> int:
 
 
 def _why_not_loaded(
-    library: XrtLibrary, address: BoardAddress, xclbin: int, name: str, error: XrtError
+    library: XrtLibrary, address: XrtAddress, xclbin: int, name: str, error: XrtError
 ) -> UserError | P4sgdError:
     path = address.xclbin
     if error.number == errno.EBUSY:
@@ -155,7 +161,7 @@ _OPEN: dict[tuple[XrtLibrary, str], OpenBoard] = {}
 """Open boards of this program, by library and XRT's name of the board."""
 
 
-def open_board(name: str, address: BoardAddress) -> OpenBoard:
+def open_board(name: str, address: XrtAddress) -> OpenBoard:
     """Open a board and load its xclbin, unless this program has it open already: Vitis' emulator would start again and
     lose its kernels. ``name`` is for messages.
 
@@ -171,3 +177,104 @@ def open_board(name: str, address: BoardAddress) -> OpenBoard:
         raise UserError(f"{name} is to run {address.xclbin}, but it runs {board.xclbin}: a board runs one xclbin")
     board.users += 1
     return board
+
+
+class XrtMemory(BankMemory):
+    """A buffer in the memory ``group`` that one port of a kernel is connected to."""
+
+    def __init__(self, library: XrtLibrary, device: int, group: int, who: str, number: int) -> None:
+        super().__init__(who, number)
+        self._library = library
+        self._device = device
+        self._group = group
+        self._buffer: int | None = None
+        self._copy = np.empty(0, np.uint8)
+
+    def _allocate(self, size: int) -> None:
+        call = self._library.call
+        try:
+            self._buffer = call("xrtBOAlloc", self._device, size, 0, self._group & 0xFFFFFFFF)
+        except XrtError as error:
+            raise NoRoomError(str(error)) from None
+        self.address = call("xrtBOAddress", self._buffer)
+        copy = call("xrtBOMap", self._buffer)  # its address in this process
+        self._copy = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(copy))
+        self.size = size
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        self._copy[address : address + data.size] = data
+        if data.size:
+            with explaining(f"{self._who} cannot write bank {self._number}"):
+                self._sync(TO_DEVICE, address, data.size)
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        if size:
+            with explaining(f"{self._who} cannot read bank {self._number}"):
+                self._sync(FROM_DEVICE, address, size)
+        return self._copy[address : address + size].copy()
+
+    def close(self) -> None:
+        """Free the buffer."""
+        if self._buffer is not None:
+            buffer, self._buffer = self._buffer, None
+            self._copy = np.empty(0, np.uint8)
+            super().close()
+            with explaining(f"{self._who} cannot release bank {self._number}"):
+                self._library.call("xrtBOFree", buffer)
+
+    def _sync(self, direction: int, address: int, size: int) -> None:
+        assert self._buffer is not None
+        self._library.call("xrtBOSync", self._buffer, direction, size, address)
+
+
+class XrtKernel(Kernel):
+    """A kernel of an xclbin, which is loaded unless the board runs it already. Compute units must be named by v++."""
+
+    def __init__(self, name: str, address: XrtAddress, kernel: str) -> None:
+        super().__init__(name, address)
+        self._library = open_library()
+        with contextlib.ExitStack() as opened:
+            self._board = open_board(name, address)
+            opened.callback(self._board.close)
+            self._kernel = self._open_kernel(address, kernel)
+            opened.callback(self._library.call, "xrtKernelClose", self._kernel)
+            self._opened = opened.pop_all()
+
+    def _read(self, offset: int) -> int:
+        word = ctypes.c_uint32()
+        with explaining(f"{self._name} cannot read a register"):
+            self._library.call("xrtKernelReadRegister", self._kernel, offset, ctypes.byref(word))
+        return word.value
+
+    def write_register(self, offset: int, word: int) -> None:
+        with explaining(f"{self._name} cannot write a register"):
+            self._library.call("xrtKernelWriteRegister", self._kernel, offset, word)
+
+    def memory(self, argument: int) -> XrtMemory:
+        with explaining(f"{self._name} has no memory for argument {argument} of its kernel"):
+            group = self._library.call("xrtKernelArgGroupId", self._kernel, argument)
+        memory = XrtMemory(self._library, self._board.handle, group, self._name, argument)
+        return self._opened.enter_context(contextlib.closing(memory))
+
+    def close(self) -> None:
+        with explaining(f"{self._name} cannot be closed"):
+            super().close()
+
+    def _open_kernel(self, address: XrtAddress, kernel: str) -> int:
+        unit, path = f"{kernel}_{address.unit}", address.xclbin
+        name = f"{kernel}:{{{unit}}}".encode()
+        try:
+            return self._library.call("xrtPLKernelOpenExclusive", self._board.handle, self._board.uuid, name)
+        except XrtError as error:
+            if error.number == errno.EBUSY:
+                raise UserError(f"{self._name} is in use by another program: wait until that has ended") from None
+            if error.number == errno.ENOTSUP:
+                raise UserError(
+                    f"{path}: cannot be used: its kernel {kernel} is described as other than ap_ctrl_hs, the only kind "
+                    f"that XRT opens ({error})"
+                ) from None
+            if error.number in (0, errno.EINVAL):
+                raise MissingKernelError(
+                    f"{path}: has no kernel {kernel} with a compute unit {unit}: {error}"
+                ) from None
+            raise P4sgdError(f"{self._name} cannot open its kernel {kernel}: {error}") from error

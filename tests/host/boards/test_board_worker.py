@@ -15,12 +15,12 @@ from support.jobs import SMALL, configure, random_job, start
 from support.xrt import SHELL, TINY, Machine, bdf_of, make_xclbin
 from support.xrt_kernels import PAGE
 
-from p4sgd.host.devices import xrt_worker
+from p4sgd.host.boards import library
+from p4sgd.host.boards.xrt import XrtAddress
+from p4sgd.host.devices import board_worker
+from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.devices.device import client_of
-from p4sgd.host.devices.xrt_worker import BoardWorker
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.xrt import library
-from p4sgd.host.xrt.board import BoardAddress
 from p4sgd.hw.spec import registers
 
 WHO = f"worker 0 at xrt:{bdf_of(0)}"
@@ -40,7 +40,7 @@ def xclbin(tmp_path):
 
 
 def opened(xclbin, bdf=bdf_of(0)):
-    return BoardWorker(0, BoardAddress(bdf, xclbin))
+    return BoardWorker(0, XrtAddress(bdf, xclbin))
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_waiting_for_the_end_of_a_run(machine, worker, monkeypatch):
         worker.write_memory(0, 1 << 18, data(1))
     sleeps = []
     with monkeypatch.context() as patch:
-        patch.setattr(xrt_worker, "time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append))
+        patch.setattr(board_worker, "time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append))
         assert not worker.await_end(0.2)
     assert sleeps == sorted(sleeps)
     assert sleeps[0] >= 20e-6
@@ -191,7 +191,7 @@ def test_a_run_ends_with_the_program(machine, xclbin, monkeypatch, by):
 
 
 def test_a_run_that_cannot_be_ended(machine, xclbin, monkeypatch):
-    monkeypatch.setattr(xrt_worker, "_END_S", 0.05)
+    monkeypatch.setattr(board_worker, "_END_S", 0.05)
     worker = opened(xclbin)
     begin_run_without_end(machine, worker)
     kernel(machine).hangs = True
@@ -269,13 +269,13 @@ HOLD = """
 import contextlib, pathlib, sys
 import pytest
 from support.xrt import Machine, bdf_of
-from p4sgd.host.xrt.board import BoardAddress
-from p4sgd.host.devices.xrt_worker import BoardWorker
+from p4sgd.host.boards.xrt import XrtAddress
+from p4sgd.host.devices.board_worker import BoardWorker
 folder = pathlib.Path(sys.argv[1])
 (folder / "other").mkdir()
 with contextlib.closing(Machine(folder / "other", 1, locks=folder)) as machine, pytest.MonkeyPatch.context() as patch:
     machine.install(patch)
-    with contextlib.closing(BoardWorker(0, BoardAddress(bdf_of(0), folder / "worker.xclbin"))):
+    with contextlib.closing(BoardWorker(0, XrtAddress(bdf_of(0), folder / "worker.xclbin"))):
         print("holds", flush=True)
         sys.stdin.read()
 """

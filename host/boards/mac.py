@@ -4,9 +4,8 @@ import contextlib
 import time
 from collections.abc import Sequence
 
+from p4sgd.host.boards.kernel import EMULATED_WAIT_S, BoardAddress, MissingKernelError
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.xrt.board import EMULATED_WAIT_S, BoardAddress
-from p4sgd.host.xrt.kernel import BoardKernel, MissingKernelError
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.cmac import LinkState
 from p4sgd.hw.spec.register_map import find_other_map
@@ -32,7 +31,8 @@ class BoardMac:
     """A MAC. Its link comes up without software, unless its receivers do not adapt at the first try.
 
     ``name`` is that of the MAC's user, for messages; without a cage it is what stands in for a worker's MAC on a board
-    that Vitis emulates. Errors as of `BoardKernel`; P4sgdError if the registers are not those of a MAC of this version.
+    that Vitis emulates. Errors as of `BoardAddress.open_kernel`; P4sgdError if the registers are not those of a MAC of
+    this version.
     """
 
     def __init__(self, name: str, address: BoardAddress, cage: int | None) -> None:
@@ -41,7 +41,7 @@ class BoardMac:
         self._other_end_fec: bool | None = None
         with contextlib.ExitStack() as opened:
             wanted = cmac.EMULATED_KERNEL if cage is None else cmac.kernel_name(cage)
-            kernel = BoardKernel(self._name, address, wanted)
+            kernel = address.open_kernel(self._name, wanted)
             opened.enter_context(contextlib.closing(kernel))
             self._client = kernel.client
             identity = cmac.IDENTITY, cmac.MAGIC, cmac.ABI_VERSION
@@ -131,7 +131,7 @@ def _await(macs: Sequence[BoardMac], status: str, seconds: float) -> list[BoardM
 
 
 def open_mac(name: str, address: BoardAddress, cage: int | None) -> BoardMac | None:
-    """Open a `BoardMac`; None if the xclbin has no such MAC, as an aggregator has none in Vitis' emulator."""
+    """Open a `BoardMac`; None if the bitstream has no such MAC, as an aggregator has none in Vitis' emulator."""
     try:
         return BoardMac(name, address, cage)
     except MissingKernelError:
