@@ -36,7 +36,8 @@ make equal modules differ."""
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
     """Verilog of a component, in which equal modules are written once; ``name`` is that of the top module.
 
-    Memories of zeros have no initial words. A platform may change how synchronizers are built.
+    Memories of zeros have no initial words. A platform may change how synchronizers and adders are built:
+    `p4sgd.hw.ultrascale.UltraScalePlus` for AMD's tools; without one the text needs no vendor's cells.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings(), _rare_garbage_collection():

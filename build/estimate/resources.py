@@ -12,6 +12,7 @@ from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
 from p4sgd.build.estimate.timing import FLIP_FLOPS, Loads, Timing, TimingGraph
 from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.ultrascale import UltraScalePlus
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
 
 
@@ -140,9 +141,9 @@ def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]
     """
     check_yosys()  # before the work
     if unit == "engine":
-        designs = {ENGINE: engine_verilog(config)}
+        designs = {ENGINE: engine_verilog(config, platform=UltraScalePlus())}
     else:
-        worker, engine = worker_verilog(config)
+        worker, engine = worker_verilog(config, platform=UltraScalePlus())
         designs = {ENGINE: engine, WORKER: worker}
     units: list[Unit] = []
     boxes: dict[str, Resources] = {}

@@ -10,12 +10,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
-from p4sgd.hw.kernel.clocking import MarkedSynchronizers
 from p4sgd.hw.kernel.cmac import CmacKernel, EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.kernel.selftest import SelfTestKernel
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.ultrascale import UltraScalePlus
 from p4sgd.hw.verilog import BlackBox, DebugCore, instances, modules, to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import ENGINE
@@ -122,7 +122,7 @@ _PLACED = re.compile(r"\\\S+\.(gmem\d+_slice\d+|test\d+)")
 """Name of the module of a register slice to memory, or of a `PortTest` of a `SelfTestKernel`."""
 
 _SYNCHRONIZER = re.compile(r"^  reg (\[\d+:0\] )?stage0 ", re.MULTILINE)
-"""First register of one of the `MarkedSynchronizers`, in its module."""
+"""First register of one of the synchronizers of `UltraScalePlus`, in its module."""
 
 
 class Port(NamedTuple):
@@ -158,8 +158,9 @@ def worker_kernel(
 ) -> KernelVerilog:
     """Verilog of the worker's kernel, with the engine written once; for ``debug`` there are debug cores."""
     engine = Engine(config)
+    engine_text = to_verilog(engine, ENGINE, platform=UltraScalePlus())
     kernel = WorkerKernel(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE), slices=slices)
-    return _keep_placed(_written(kernel, WORKER_KERNEL, to_verilog(engine, ENGINE), debug=debug))
+    return _keep_placed(_written(kernel, WORKER_KERNEL, engine_text, debug=debug))
 
 
 def selftest_kernel(
@@ -213,6 +214,6 @@ def _written(kernel: wiring.Component, top: str, *more: str, debug: bool = False
         Port(name, "input" if member.flow is In else "output", Shape.cast(member.shape).width)
         for name, member in component.signature.members.items()
     )
-    platform = MarkedSynchronizers(debug=debug)
+    platform = UltraScalePlus(debug=debug)
     text = "\n".join([to_verilog(component, top, platform=platform), *more])
     return KernelVerilog(top, text, ports, tuple(platform.debug_cores or ()))

@@ -251,13 +251,13 @@ ENGINE = f"{WORKER}_engine"  # name of an engine's module
 ANALYSER = f"{WORKER}_ila"  # module of the logic analyser in a worker that has one
 
 
-def engine_verilog(config: WorkerConfig) -> str:
-    """Verilog of one engine, module `ENGINE`."""
-    return to_verilog(Engine(config), ENGINE)
+def engine_verilog(config: WorkerConfig, *, platform: object = None) -> str:
+    """Verilog of one engine, module `ENGINE`, as `to_verilog` writes it."""
+    return to_verilog(Engine(config), ENGINE, platform=platform)
 
 
-def worker_verilog(config: WorkerConfig, *, build_id: int = 0) -> tuple[str, str]:
+def worker_verilog(config: WorkerConfig, *, build_id: int = 0, platform: object = None) -> tuple[str, str]:
     """Verilog of a worker as two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`, which is elaborated once."""
     engine = Engine(config)
     worker = Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE))
-    return to_verilog(worker, WORKER), to_verilog(engine, ENGINE)
+    return to_verilog(worker, WORKER, platform=platform), to_verilog(engine, ENGINE, platform=platform)

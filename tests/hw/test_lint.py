@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.bench import FPGA_CELLS
 
 from p4sgd.hw.kernel.verilog import (
     CMAC_IP,
@@ -60,7 +61,7 @@ def lint(text, folder, top="top"):
     source = folder / f"{top}.v"
     source.write_text(text)
     found = []
-    output = verilator.lint([source, *([MAC_MODEL] if CMAC_IP in text else [])], top)
+    output = verilator.lint([source, FPGA_CELLS, *([MAC_MODEL] if CMAC_IP in text else [])], top)
     for message in re.split(r"^(?=%)", output, flags=re.MULTILINE):
         match = _MESSAGE.match(message)
         if match is None:

@@ -27,6 +27,9 @@ from p4sgd.sim import verilator
 
 _VARIABLE = "P4SGD_BENCH"
 
+FPGA_CELLS = Path(__file__).with_name("fpga_cells.v")
+"""Cells of an UltraScale+ FPGA that are in generated Verilog for AMD's tools."""
+
 
 def default_seed() -> int:
     """Seed of a test: ``$P4SGD_SEED``, else a new one; printed, so that the report of a failure has it."""

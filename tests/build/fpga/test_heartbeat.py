@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -10,8 +9,7 @@ from amaranth.sim import Simulator
 from click.testing import CliRunner
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer, with_timeout
-from support import bench
-from support.bench import run_verilog_bench
+from support.bench import FPGA_CELLS, run_verilog_bench
 from support.command_line import p4sgd
 from support.yosys import run_yosys
 
@@ -122,5 +120,4 @@ async def tells_seconds_by_the_serial_port(dut):
 def test_verilog(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     plan = AlveoU280Platform().build(HeartbeatDesign(), "top", do_build=False, emit_src=False)
-    cells = Path(bench.__file__).with_name("fpga_cells.v")
-    run_verilog_bench(plan.files["top.v"], "top", __file__, sources=[cells])
+    run_verilog_bench(plan.files["top.v"], "top", __file__, sources=[FPGA_CELLS])

@@ -22,7 +22,7 @@ from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
-from support.bench import default_seed, parameters, run_verilog_bench, start
+from support.bench import FPGA_CELLS, default_seed, parameters, run_verilog_bench, start
 from support.foreign_axi import Buffer, register_master
 from support.jobs import configure, random_job
 from support.jobs import start as start_job
@@ -187,7 +187,7 @@ def joined(folder):
             pins += [f".{side}({{{parts}}})", *(f".{side}_{wire}({unit}_{bus}_t{wire})" for wire in ("valid", "ready"))]
         body.append(f"stream_fifo #(.DEPTH({depth})) fifo{number} ({', '.join(pins)});")
     lines = [f"module {TOP} ({', '.join(ports)});", *body, "endmodule"]
-    return "\n".join([*texts.values(), _FIFO, *lines]) + "\n"
+    return "\n".join([*texts.values(), _FIFO, FPGA_CELLS.read_text(), *lines]) + "\n"
 
 
 TOP = "hw_emu"

@@ -12,7 +12,7 @@ import pytest
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles
 from support.aggregator_model import Aggregator
-from support.bench import run_verilog_bench, start, worker_config
+from support.bench import FPGA_CELLS, run_verilog_bench, start, worker_config
 from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
 from support.jobs import SMALL, collect, configure, random_job
 from support.jobs import start as start_job
@@ -221,4 +221,4 @@ async def start_while_running_is_another_run(dut):
 @pytest.mark.parametrize(("config", "slices"), [(TINY, ()), (SMALL, (0, 1, 3, 0, 2))], ids=["tiny", "small-sliced"])
 def test_worker_kernel(config, slices):
     kernel = worker_kernel(config, build_id=BUILD_ID, slices=slices)
-    run_verilog_bench(kernel.text, kernel.top, __file__, scrambled=True, config=config)
+    run_verilog_bench(kernel.text + FPGA_CELLS.read_text(), kernel.top, __file__, scrambled=True, config=config)
