@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
-from p4sgd.build.estimate.timing import FLIP_FLOPS, Loads, Timing, TimingGraph
+from p4sgd.build.estimate.timing import FLIP_FLOPS, MAX_RESETTABLE, Loads, Timing, TimingGraph
 from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.ultrascale import UltraScalePlus
@@ -113,6 +113,12 @@ class Unit(NamedTuple):
     total: Resources
     timing: Timing
     loads: Loads
+
+    @property
+    def keeps_rules(self) -> bool:
+        """Whether all paths, nets and, of an engine, resets keep their rules."""
+        resets = self.name != "engine" or self.loads.resettable <= MAX_RESETTABLE
+        return not self.timing.breaking and all(net.keeps_rule for net in self.loads.nets) and resets
 
     def document(self, board: Board) -> dict[str, object]:
         """The estimate as plain data for JSON."""

@@ -39,12 +39,16 @@ class BoardPins:
     host_block: str  # the PCI Express block beside it
 
 
+CAGE_CLOCK = "qsfp0_refclk"
+"""Reference clock of the first cage's transceivers. Its frequency is a setting of the MAC's IP (`Cage`), whose
+constraints define the clock; a second definition would hide that one."""
+
 PINS = {
     "u280": BoardPins(
         AlveoU280Platform,
         CONFIGURATION,
         # HBM gets one of the two clocks for DDR4.
-        {"pcie_refclk": ("pcie_refclk", 1), "hbm_refclk": ("ddr4_refclk", 0), "qsfp0_refclk": ("qsfp28_refclk", 0)},
+        {"pcie_refclk": ("pcie_refclk", 1), "hbm_refclk": ("ddr4_refclk", 0), CAGE_CLOCK: ("qsfp28_refclk", 0)},
         "GTY_Quad_227",  # UG1314; AMD's board files
         "PCIE4C_X1Y0",
     )
@@ -65,8 +69,9 @@ def board_constraints(board: str, command: str) -> str:
         pair = found.ios[0]
         for letter, half in (("p", pair.p), ("n", pair.n)):
             lines += _pin(f"{name}_clk_{letter}", half.names[0], found.attrs)
-        period = 1e9 / found.clock.frequency
-        lines.append(f"create_clock -period {period:.3f} -name {name} [get_ports {name}_clk_p]")
+        if name != CAGE_CLOCK:  # which the MAC's IP defines
+            period = 1e9 / found.clock.frequency
+            lines.append(f"create_clock -period {period:.3f} -name {name} [get_ports {name}_clk_p]")
     reset = next(each for each in platform.lookup("pcie", 0).ios if each.name == "rst")
     lines += _pin("pcie_perst_n", reset.ios[0].names[0], reset.attrs)
     too_hot = platform.lookup("hbm_cattrip", 0)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from p4sgd.host.cli import options
+from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training.options import names_in
@@ -85,6 +86,9 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     The delays of the longest paths are estimated without placement: use them to compare paths, not to predict a clock.
     The loads of nets are counted, and the registers that resets reach.
     Takes some minutes for u280.
+
+    Exit status 1 if a configuration that is made for a board breaks one of the rules for paths, loads and resets.
+    Smaller ones are for simulation, and break that for paths.
     """
     with output.working(f"synthesising {name}"):
         from p4sgd.build.estimate.resources import measure
@@ -125,6 +129,8 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     )
     if out is not None:
         output.say(f"Verilog and report in {out}")
+    if name in BOARD_OF and not all(each.keeps_rules for each in units):
+        raise click.exceptions.Exit(FAILED)
 
 
 def _show_unit(output: Output, unit: Mapping[str, Any], limits: Mapping[str, Any]) -> None:

@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 from support.verilog_ports import instances_of, module_at
 
+from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.vivado import board_constraints
+from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.boards.xdma import MemoryRange, read_map
 from p4sgd.host.cli.app import main
 
@@ -83,3 +85,14 @@ def test_pins_of_an_alveo_u280():
         "T42": "qsfp0_refclk_clk_p",
         "BJ43": "hbm_refclk_clk_p",
     }
+
+
+def test_each_clock_is_defined_once():
+    """That of the cage by the MAC's IP, whose frequency the oscillator must have."""
+    assert re.findall(r"create_clock -period (\S+) -name (\w+)", board_constraints("u280", "p4sgd")) == [
+        ("10.000", "pcie_refclk"),
+        ("10.000", "hbm_refclk"),
+    ]
+    for number, cage in enumerate(BOARDS["u280"].cages):
+        oscillator = AlveoU280Platform().lookup("qsfp28_refclk", number).clock
+        assert oscillator.frequency == float(cage.reference_megahertz) * 1e6

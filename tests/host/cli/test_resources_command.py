@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from p4sgd.build.estimate.resources import Part, Resources, Unit, measure
 from p4sgd.build.estimate.synthesis import REMEDY
-from p4sgd.build.estimate.timing import MAX_RESETTABLE, Loads, Net, Path, Timing
+from p4sgd.build.estimate.timing import MAX_LOADS, MAX_RESETTABLE, Loads, Net, Path, Timing
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
@@ -60,11 +60,9 @@ def test_u280_fits_and_its_paths_are_short(tmp_path, monkeypatch):
     assert max(worker["share"].values()) < 0.5
     for unit in units:
         assert unit.timing.ends > 10_000
-        assert unit.timing.breaking == 0, unit.timing.paths[:3]
         assert unit.timing.paths[0].delay < 1000 / 300, unit.timing.paths[0]
         print(unit.loads)
-        assert all(net.keeps_rule for net in unit.loads.nets)
-    assert units[0].loads.resettable <= MAX_RESETTABLE
+        assert unit.keeps_rules, unit.timing.paths[:3]
     engine, whole = (unit.total for unit in units)
     parts = {part.name: part.resources for part in units[0].parts}
     rest = engine.plus(parts["model"], -1).plus(parts["backward"], -1).plus(parts["forward"], -1)
@@ -105,6 +103,13 @@ def test_tables(monkeypatch):
     for text in ("engine:", "Alveo U50", "872,000", "rules: 3 LUTs in a row", "5 of 1,234", "77 registers"):
         assert text in done.stdout
     assert asked == [(WorkerConfig.tiny(), "engine")]
+    broken = unit  # by a path
+    for rule, status in (("paths", 1), ("loads", 1), ("resets", 1), ("none", 0)):
+        unit = broken._replace(
+            timing=Timing([path], ends=1234, breaking=int(rule == "paths")),
+            loads=Loads([Net("enable", MAX_LOADS + (rule == "loads"))], resettable=MAX_RESETTABLE + (rule == "resets")),
+        )
+        assert run("--config", "u50", "--unit", "engine").exit_code == status, rule
 
 
 def test_missing_yosys(monkeypatch):
