@@ -48,10 +48,11 @@ class Gradient(Component):
                                  ▼
                               gradients
 
-    Throughput is a line a cycle, but gradients of the same chunk are at least ``spacing`` cycles apart, 3 or more,
-    because the model cannot take them sooner. The first line is taken `BEGIN_LATENCY` cycles after the deltas came;
-    gradients come `LATENCY` cycles after the last line of their chunk. In the last micro-batch of a mini-batch, whose
-    update makes all weights final, chunks that are not listed have gradients of 0, each of which takes a cycle.
+    Throughput is a line a cycle, but gradients are at least 2 cycles apart, those of the same chunk ``spacing`` cycles,
+    3 or more, because the model cannot take them sooner. The first line is taken `BEGIN_LATENCY` cycles after the
+    deltas came; gradients come `LATENCY` cycles after the last line of their chunk. In the last micro-batch of a
+    mini-batch, whose update makes all weights final, chunks that are not listed have gradients of 0, each of which
+    takes two cycles.
     """
 
     BEGIN_LATENCY = 2
@@ -140,12 +141,13 @@ class Gradient(Component):
         completed: Any = Signal(data.StructLayout({"chunk": config.chunk_bits, "odd": 1}))
         odd = Signal(reset_less=True)  # the number of the line's micro-batch
         chunk = Mux(passes, completed.chunk, place.chunk)
+        completes = (self.took & place.last_plane) | passed_over
         with m.If(self.start):
             m.d.sync += [completed.eq(0), odd.eq(1)]
         with m.Else():
             with m.If(micro_batch_done):
                 m.d.sync += [completed.chunk.eq(0), completed.odd.eq(~completed.odd)]
-            with m.Elif((self.took & place.last_plane) | passed_over):
+            with m.Elif(completes):
                 m.d.sync += completed.chunk.eq(chunk + 1)
             with m.If(load & arriving.first_plane & arriving.first_chunk):
                 m.d.sync += odd.eq(~odd)
@@ -155,7 +157,7 @@ class Gradient(Component):
             (micro_batch == earlier.odd) | (number < earlier.chunk)
             for micro_batch, number in ((odd, place.chunk), (arriving_odd, arriving.chunk))
         )
-        m.d.sync += may_complete.eq(Mux(load, arrives_apart, stays_apart))
+        m.d.sync += may_complete.eq(Mux(load, arrives_apart, stays_apart) & ~completes)
 
         # A register each, because of their fan-out. The sign plane is negated once for all lanes, so that Horner's rule
         # takes a single adder on each.

@@ -215,7 +215,8 @@ class AbsentChunks(Component):
     """Counts the chunks that a micro-batch does not list before the one that comes next.
 
     The forward pass of the first micro-batch of a mini-batch goes through all chunks, as it waits for the weights of
-    each, and the backward pass of the last one, which makes them final. An absent chunk takes a cycle.
+    each, and the backward pass of the last one, which makes them final. An absent chunk takes a cycle of the one and
+    two of the other.
     """
 
     def __init__(self, config: WorkerConfig) -> None:

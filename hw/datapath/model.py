@@ -16,7 +16,17 @@ from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, Fixed
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT
 from p4sgd.hw.spec.timing import forward_stages
 
-__all__ = ["MODEL_READ_LATENCY", "Model", "ModelLoader", "ModelStorer", "ReadPort", "Update", "weights_layout"]
+__all__ = [
+    "MODEL_READ_LATENCY",
+    "HalfReadPort",
+    "Model",
+    "ModelLoader",
+    "ModelStorer",
+    "ReadPort",
+    "Update",
+    "half_layout",
+    "weights_layout",
+]
 
 MODEL_READ_LATENCY = 2  # cycles from an address to its data: the memory has an output register
 
@@ -26,8 +36,13 @@ def weights_layout(config: WorkerConfig) -> data.ArrayLayout:
     return data.ArrayLayout(signed(WEIGHT.width), config.lanes)
 
 
+def half_layout(config: WorkerConfig) -> data.ArrayLayout:
+    """Layout of the weights of half a chunk: of the lower or of the higher half of its lanes."""
+    return data.ArrayLayout(signed(WEIGHT.width), config.lanes // 2)
+
+
 class ReadPort(wiring.Signature):
-    """Read access to the model, seen from the reader."""
+    """Read access of forward passes to the model, seen from the reader."""
 
     def __init__(self, config: WorkerConfig) -> None:
         ports = {
@@ -40,12 +55,26 @@ class ReadPort(wiring.Signature):
         super().__init__(ports)
 
 
+class HalfReadPort(wiring.Signature):
+    """Read access to the latest weights, half a chunk at a time, seen from the reader."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        ports = {
+            # Half to read: twice the number of its chunk, and one more for the higher lanes.
+            "address": Out(config.chunk_bits + 1),
+            "enable": Out(1),  # `address` is valid in this cycle
+            # Weights of the half whose address came `MODEL_READ_LATENCY` cycles before, until others are read.
+            "data": In(half_layout(config)),
+        }
+        super().__init__(ports)
+
+
 _LOW = 17  # bits of a weight that the first of two DSP48E2 multiplies: the cascade to the second shifts by 17 (UG579)
 _RETAINED = Fixed(SHRINK.fraction + 1, SHRINK.fraction, signed=False)  # format of 1 − shrink, up to 1
 
 
 class Update(Component):
-    """Weight update ``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, a chunk a cycle.
+    """Weight update ``w' = regularize(w − round(gradient · 2^-gradient_shift))`` on every lane, once a cycle.
 
     The stages, each ending in a register::
 
@@ -69,8 +98,8 @@ class Update(Component):
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
         ports = {
-            "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),  # exact gradients of a chunk
-            # Weights of the same chunk, `WEIGHTS_LATENCY` cycles after its gradients.
+            "gradients": In(data.ArrayLayout(signed(GRADIENT_BITS), lanes)),  # exact gradients
+            # Weights of the same features, `WEIGHTS_LATENCY` cycles after its gradients.
             "weights": In(data.ArrayLayout(signed(WEIGHT.width), lanes)),
             "regularize": In(1),  # with the gradients: this is the end of a mini-batch
             "exempt": In(1),  # with the gradients: the weights of `exempt_lanes` are not regularised
@@ -183,22 +212,27 @@ class Model(Component):
                                    final only     │
         gradients ──▶ Update ─────────────────────┤
                         ▲                         ▼
-                        └──────────────────────  w_next
+                        └──────────────────────  w_next ──▶ halves
 
     ``w`` holds the weights that forward passes read, ``w_next`` collects the updates of a mini-batch. The last update
     (``final``) regularises and writes both, so they become equal without a copy. With staleness the next forward pass
     still reads the older weights meanwhile: ``w`` then holds two versions, one in each half. The final update writes
-    that of ``write_half``, readers select theirs by the top bit of the address. Weights are written `WRITE_LATENCY`
-    cycles after their gradients, which must be `UPDATE_SPACING` cycles apart if of the same chunk.
+    that of ``write_half``, readers select theirs by the top bit of the address.
+
+    A chunk has at least two planes in most runs, so half of its lanes are updated in a cycle: the lower half with its
+    gradients, the higher half a cycle later. Gradients must be 2 cycles apart, and `UPDATE_SPACING` if of
+    the same chunk. `WRITE_LATENCY` cycles after them all weights of their chunk are written. ``w_next`` has half a
+    chunk in a word, ``w`` a memory for each half.
     """
 
-    WRITE_LATENCY = Update.LATENCY
-    UPDATE_SPACING = WRITE_LATENCY + 1
+    WRITE_LATENCY = Update.LATENCY + 1
+    UPDATE_SPACING = Update.LATENCY + 1
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         ports = {
             "read": In(ReadPort(config)),  # access to `w`
+            "halves": In(HalfReadPort(config)),  # access to `w_next`, while no gradients are under way
             "gradients": In(GradientPort(config)),  # gradients to update by
             # Settings, as of an `Update`; stable.
             "gradient_shift": In(MAX_GRADIENT_SHIFT.bit_length()),
@@ -210,10 +244,11 @@ class Model(Component):
             "exempt_lane": In(registers.EXEMPT["lane"].bits),
             # Half of `w` that final updates write; 0 unless the model has at most half of `WorkerConfig.chunks`.
             "write_half": In(1),
-            # Chunk 0, 1, 2, … to write to both memories; always ready. Not while gradients are under way.
-            "load": In(stream.Signature(weights_layout(config))),
-            "load_clear": In(1),  # pulse while `load_busy` is low: the next chunk loaded is chunk 0
-            "load_busy": Out(1),  # a chunk was taken and is not yet written
+            # Halves of chunk 0, 1, 2, … to write to both memories, the lower first; always ready. Not while gradients
+            # are under way.
+            "load": In(stream.Signature(half_layout(config))),
+            "load_clear": In(1),  # pulse while `load_busy` is low: the next half loaded is the lower one of chunk 0
+            "load_busy": Out(1),  # a half was taken and is not yet written
             "updated": Out(1),  # Pulse: a final update is writing a chunk of `w`. Reads from the next cycle on see it.
             "updated_last": Out(1),  # with `updated`: it is the last chunk, so the mini-batch ends
             # Pulse: the first or the last chunk of a micro-batch is being written.
@@ -225,102 +260,127 @@ class Model(Component):
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
+        lanes = config.lanes // 2
         m = Module()
-        m.submodules.update = update = Update(config.lanes)
-        layout = weights_layout(config)
-        style = ram_style(config.chunks)
+        m.submodules.update = update = Update(lanes)
         # A memory of `w` for each stage of the forward pass, the lowest lanes first.
         stages = forward_stages(config)
         of_stage = data.ArrayLayout(signed(WEIGHT.width), config.lanes // stages)
+        style = ram_style(config.chunks)
         w: list[Memory] = [Memory(shape=of_stage, depth=config.chunks, init=[], attrs=style) for _ in range(stages)]
-        w_next: Memory = Memory(shape=layout, depth=config.chunks, init=[], attrs=style)
         for stage, memory in enumerate(w):
             m.submodules[f"w{stage}"] = memory
-        m.submodules.w_next = w_next
         w_write, w_read = [memory.write_port() for memory in w], [memory.read_port() for memory in w]
+        halves = 2 * config.chunks
+        w_next: Memory = Memory(shape=half_layout(config), depth=halves, init=[], attrs=ram_style(halves))
+        m.submodules.w_next = w_next
         next_write, next_read = w_next.write_port(), w_next.read_port()
 
-        here = Signal(layout, reset_less=True)  # the output registers of both memories
-        old = Signal(layout, reset_less=True)
+        here = Signal(weights_layout(config), reset_less=True)  # the output registers of both memories
+        old = Signal(half_layout(config), reset_less=True)
+        m.d.comb += self.read.data.eq(here)
+        m.d.sync += [here.eq(Cat(port.data for port in w_read)), old.eq(next_read.data)]
+        for port in w_read:
+            m.d.comb += [port.addr.eq(self.read.address), port.en.eq(self.read.enable)]
+
+        # Lower half with the gradients, higher half a cycle later. Only `valid` needs a reset: the others are ignored
+        # where it is low.
+        gradients = self.gradients
+        flags = {"final": 1, "last": 1, "exempt": 1}
+        lower: Any = Signal(data.StructLayout({"chunk": config.chunk_bits} | flags))
+        higher: Any = Signal.like(lower, reset_less=True)
+        entering: Any = Signal(data.StructLayout({"of_chunk": lower.shape(), "higher": 1}))
+        higher_gradients: Any = Signal(data.ArrayLayout(signed(GRADIENT_BITS), lanes), reset_less=True)
+        enters_higher = Signal()
+        lane_bits = (lanes - 1).bit_length()
+        lower_lanes, higher_lanes = ([gradients.values[first + lane] for lane in range(lanes)] for first in (0, lanes))
+        m.d.sync += [enters_higher.eq(gradients.valid), higher.eq(lower), higher_gradients.eq(Cat(higher_lanes))]
         m.d.comb += [
-            *(port.addr.eq(self.read.address) for port in w_read),
-            *(port.en.eq(self.read.enable) for port in w_read),
-            self.read.data.eq(here),
+            lower.chunk.eq(gradients.chunk),
+            lower.final.eq(gradients.final),
+            lower.last.eq(gradients.last),
+            lower.exempt.eq(gradients.chunk == self.exempt_chunk),
+            entering.of_chunk.eq(Mux(enters_higher, higher, lower)),
+            entering.higher.eq(enters_higher),
         ]
-        exempt_lanes = Signal(config.lanes, reset_less=True)
+        enters = gradients.valid | enters_higher
+        exempt_lanes = Signal(lanes, reset_less=True)
+        half_is_exempt = self.exempt_lane[lane_bits] == enters_higher
         m.d.comb += [
-            next_read.addr.eq(self.gradients.chunk),
-            next_read.en.eq(self.gradients.valid),
-            update.gradients.eq(self.gradients.values),
+            next_read.addr.eq(
+                Mux(self.halves.enable, self.halves.address, Cat(enters_higher, entering.of_chunk.chunk))
+            ),
+            next_read.en.eq(enters | self.halves.enable),
+            self.halves.data.eq(old),
+            update.gradients.eq(Mux(enters_higher, higher_gradients, Cat(lower_lanes))),
             update.weights.eq(old),
-            update.regularize.eq(self.gradients.valid & self.gradients.final),
-            update.exempt.eq(self.gradients.chunk == self.exempt_chunk),
+            update.regularize.eq(enters & entering.of_chunk.final),
+            update.exempt.eq(entering.of_chunk.exempt & half_is_exempt),
             update.exempt_lanes.eq(exempt_lanes),
             update.gradient_shift.eq(self.gradient_shift),
             update.shrink.eq(self.shrink),
             update.threshold.eq(self.threshold),
         ]
-        m.d.sync += [
-            here.eq(Cat(port.data for port in w_read)),
-            old.eq(next_read.data),
-            exempt_lanes.eq(Mux(self.exempt, 1 << self.exempt_lane, 0)),
-        ]
-
-        # Only `valid` needs a reset: the others are ignored where it is low.
-        valid = pipeline(m, self.gradients.valid, self.WRITE_LATENCY, "valid")
-        final, last, chunk = (
-            pipeline(m, getattr(self.gradients, name), self.WRITE_LATENCY, name, reset_less=True)[-1]
-            for name in ("final", "last", "chunk")
-        )
+        m.d.sync += exempt_lanes.eq(Mux(self.exempt, 1 << self.exempt_lane[:lane_bits], 0))
+        valid = pipeline(m, enters, Update.LATENCY, "valid")
+        leaving = pipeline(m, entering, Update.LATENCY, "leaving", reset_less=True)[-1]
+        chunk, final, last = leaving.of_chunk.chunk, leaving.of_chunk.final, leaving.of_chunk.last
+        complete = valid[-1] & leaving.higher
 
         begins = Signal(init=1)  # the next chunk is the first of its micro-batch
-        with m.If(valid[-1]):
+        with m.If(complete):
             m.d.sync += begins.eq(last)
 
         # Loaded weights enter the update at stage 5, so the memories need no multiplexer for their data.
         loading = Signal(Update.LOAD_LATENCY)
         loaded = loading[-1]
-        load_chunk = Signal(config.chunk_bits)
+        load_half = Signal(config.chunk_bits + 1)
         m.d.sync += loading.eq(Cat(self.load.valid, loading))
         with m.If(self.load_clear):
-            m.d.sync += load_chunk.eq(0)
+            m.d.sync += load_half.eq(0)
         with m.Elif(loaded):
-            m.d.sync += load_chunk.eq(load_chunk + 1)
-        half = Signal(config.chunk_bits)
+            m.d.sync += load_half.eq(load_half + 1)
+        version = Signal(config.chunk_bits)
         m.d.comb += [
             self.load.ready.eq(1),
             self.load_busy.eq(loading.any()),
             update.load.eq(self.load.valid),
             update.loaded.eq(self.load.payload),
-            self.updated.eq(valid[-1] & final),
+            self.updated.eq(complete & final),
             self.updated_last.eq(last),
-            self.wrote_first.eq(valid[-1] & begins),
-            self.wrote_last.eq(valid[-1] & last),
+            self.wrote_first.eq(complete & begins),
+            self.wrote_last.eq(complete & last),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
-            half[-1].eq(self.write_half),
-            *(port.addr.eq(Mux(loaded, load_chunk, chunk | half)) for port in w_write),
-            Cat(port.data for port in w_write).eq(update.updated),
-            *(port.en.eq(self.updated | loaded) for port in w_write),
-            next_write.addr.eq(Mux(loaded, load_chunk, chunk)),
+            version[-1].eq(self.write_half),
+            next_write.addr.eq(Mux(loaded, load_half, Cat(leaving.higher, chunk))),
             next_write.data.eq(update.updated),
             next_write.en.eq(valid[-1] | loaded),
         ]
+        writes_w = (valid[-1] & final) | loaded
+        writes_higher = Mux(loaded, load_half[0], leaving.higher)
+        m.d.comb += Cat(write.data for write in w_write).eq(Cat(update.updated, update.updated))
+        for stage, write in enumerate(w_write):
+            m.d.comb += [
+                write.addr.eq(Mux(loaded, load_half[1:], chunk | version)),
+                write.en.eq(writes_w & (writes_higher == (stage >= stages // 2))),
+            ]
         return m
 
 
 class ModelLoader(Component):
-    """Joins `WorkerConfig.weight_beats` beats from memory port 0 to the weights of one chunk, the first beat lowest.
+    """Joins half of `WorkerConfig.weight_beats` beats from memory port 0 to the weights of half a chunk, the first beat
+    lowest.
 
-    A chunk takes a cycle for each beat, and one more. The model is loaded once a run, so this need not be faster.
+    A half takes a cycle for each beat, and one more. The model is loaded once a run, so this need not be faster.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
-        self._beats = config.weight_beats
+        self._beats = config.weight_beats // 2
         self._port_bits = config.port_bits
         ports = {
             "beats": In(stream.Signature(config.port_bits)),  # beats of memory
-            "chunks": Out(stream.Signature(weights_layout(config))),  # weights, chunk by chunk
-            "zero": In(1),  # pulse while no beats come: set `chunks.payload` to zeros, to clear the model
+            "halves": Out(stream.Signature(half_layout(config))),  # weights, half a chunk at a time
+            "zero": In(1),  # pulse while no beats come: set `halves.payload` to zeros, to clear the model
         }
         super().__init__(ports)
 
@@ -328,13 +388,13 @@ class ModelLoader(Component):
         m = Module()
         word = Signal(self._beats * self._port_bits, reset_less=True)
         count = Signal(range(self._beats))
-        m.d.comb += [self.chunks.payload.eq(word), self.beats.ready.eq(~self.chunks.valid)]
-        with m.If(self.chunks.ready):
-            m.d.sync += self.chunks.valid.eq(0)
+        m.d.comb += [self.halves.payload.eq(word), self.beats.ready.eq(~self.halves.valid)]
+        with m.If(self.halves.ready):
+            m.d.sync += self.halves.valid.eq(0)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [word.eq(Cat(word, self.beats.payload)[self._port_bits :]), count.eq(count + 1)]
             with m.If(count == self._beats - 1):
-                m.d.sync += [count.eq(0), self.chunks.valid.eq(1)]
+                m.d.sync += [count.eq(0), self.halves.valid.eq(1)]
         with m.If(self.zero):
             m.d.sync += word.eq(0)
         return m
@@ -343,8 +403,8 @@ class ModelLoader(Component):
 class ModelStorer(Component):
     """Writes the weights of ``chunks`` chunks to memory, one AXI burst a chunk.
 
-    A chunk is at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB boundary. It takes 9 cycles, or 13
-    with two ports an engine, if the memory is always ready.
+    A chunk is at most 256 bytes and aligned to its size, so no burst crosses a 4 KiB boundary. Its halves are read one
+    after the other. It takes 11 cycles, or 15 with two ports an engine, if the memory is always ready.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -352,7 +412,7 @@ class ModelStorer(Component):
         self._bus = Axi4Signature(data_bits=config.port_bits, read=False)
         ports = {
             "memory": Out(self._bus),  # write channels of memory port 0
-            "weights": Out(ReadPort(config)),  # access to the model
+            "weights": Out(HalfReadPort(config)),  # access to the model
             "start": In(1),  # pulse while idle
             "chunks": In(17),  # chunks to store, at least 1; stable
             "base": In(64),  # byte address, a multiple of 4096; stable
@@ -368,15 +428,17 @@ class ModelStorer(Component):
         m = Module()
         chunk = Signal(17, reset_less=True)
         address = Signal(ADDRESS_CARRY_BITS, reset_less=True)
-        word = Signal(beats * config.port_bits, reset_less=True)
         beat = Signal(range(beats + 1))
         written: Any = Signal(self.memory.w.payload.shape(), reset_less=True)
-        word_beats = Array(word.word_select(number, config.port_bits) for number in range(beats))
+        half_beats = beats // 2
+        half_bits = (half_beats - 1).bit_length()
+        weights = Value.cast(self.weights.data)
+        data_beats = Array(weights.word_select(number, config.port_bits) for number in range(half_beats))
         wait = Signal(range(MODEL_READ_LATENCY + 1))
         request = self.memory.aw
         m.d.sync += self.done.eq(0)
         m.d.comb += [
-            self.weights.address.eq(chunk),
+            self.weights.address.eq(Cat(beat[half_bits], chunk)),
             request.payload.addr.eq(Cat(address, self.base[ADDRESS_CARRY_BITS:])),
             request.payload.len.eq(beats - 1),
             request.payload.size.eq(self._bus.size),
@@ -388,34 +450,35 @@ class ModelStorer(Component):
         ]
         answered = self.memory.b.valid
         m.d.sync += self.error.eq(answered & (self.memory.b.payload.resp != RESPONSE_OKAY))
+        with m.If(request.ready):
+            m.d.sync += request.valid.eq(0)
+        with m.If(self.memory.w.ready):
+            m.d.sync += self.memory.w.valid.eq(0)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [chunk.eq(0), address.eq(self.base), wait.eq(MODEL_READ_LATENCY)]
+                m.d.sync += [chunk.eq(0), address.eq(self.base), beat.eq(0), wait.eq(MODEL_READ_LATENCY)]
                 with m.If(self.start):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += self.weights.enable.eq(wait == MODEL_READ_LATENCY)
-                m.d.sync += [wait.eq(wait - 1), beat.eq(0)]
+                m.d.sync += wait.eq(wait - 1)
                 with m.If(wait == 0):
-                    m.d.sync += [word.eq(self.weights.data), request.valid.eq(1)]
+                    m.d.sync += wait.eq(MODEL_READ_LATENCY)
+                    with m.If(beat == 0):
+                        m.d.sync += request.valid.eq(1)
                     m.next = "WRITE"
             with m.State("WRITE"):
-                with m.If(request.ready):
-                    m.d.sync += request.valid.eq(0)
-                with m.If(~self.memory.w.valid | self.memory.w.ready):
+                with m.If((beat != beats) & (~self.memory.w.valid | self.memory.w.ready)):
                     m.d.sync += [
-                        written.data.eq(word_beats[beat]),
+                        written.data.eq(data_beats[beat[:half_bits]]),
                         written.last.eq(beat == beats - 1),
-                        self.memory.w.valid.eq(beat != beats),
+                        self.memory.w.valid.eq(1),
+                        beat.eq(beat + 1),
                     ]
-                    with m.If(beat != beats):
-                        m.d.sync += beat.eq(beat + 1)
+                    with m.If(beat == half_beats - 1):
+                        m.next = "READ"
                 with m.If(answered):
-                    m.d.sync += [
-                        chunk.eq(chunk + 1),
-                        address.eq(address + chunk_bytes),
-                        wait.eq(MODEL_READ_LATENCY),
-                    ]
+                    m.d.sync += [chunk.eq(chunk + 1), address.eq(address + chunk_bytes), beat.eq(0)]
                     m.next = "READ"
                     with m.If(chunk + 1 == self.chunks):
                         m.d.sync += self.done.eq(1)

@@ -280,8 +280,8 @@ class PortTest(Component):
         m.submodules.storer = DomainRenamer("port")(storer)
         for channel in ("aw", "w", "b"):
             wiring.connect(m, getattr(storer.memory, channel), wiring.flipped(getattr(self.memory, channel)))
-        beats = self._config.weight_beats
-        number = Signal(WORD_BITS, reset_less=True)  # of the first beat of the chunk
+        beats = self._config.weight_beats // 2
+        number = Signal(WORD_BITS, reset_less=True)  # of the first beat of half a chunk
         numbers = [(number + PATTERN_STEP * beat)[:WORD_BITS] for beat in range(beats)]
         m.d.comb += [
             storer.start.eq(write),
@@ -290,8 +290,8 @@ class PortTest(Component):
             storer.weights.data.eq(Cat(pattern(each, self._bits) for each in numbers)),
         ]
         with m.If(write):
-            m.d.port += number.eq(stable.first)
-        with m.Elif(self.memory.b.valid):
+            m.d.port += number.eq(stable.first - PATTERN_STEP * beats)
+        with m.Elif(storer.weights.enable):
             m.d.port += number.eq(number + PATTERN_STEP * beats)
         return storer
 

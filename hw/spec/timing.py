@@ -9,7 +9,8 @@ takes::
 cycles, where ``network`` is from the PARTIAL that leaves the last worker to the FULL that comes back. The first term is
 the lines, the others pass between the last line of a mini-batch and the first of the next. A worker of few slots waits
 within one, too, if `WorkerConfig.in_flight` micro-batches take less time than a sum. Micro-batches of fewer than
-`UPDATE_SPACING` lines follow each other at that distance.
+`UPDATE_SPACING` lines follow each other at that distance. The update of a chunk takes `CHUNK_SPACING` cycles, so with
+P = 1 backward passes take twice as many cycles as lines, and the first forward pass of a mini-batch, which follows one.
 """
 
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
@@ -19,6 +20,9 @@ READER_LATENCY = 2  # cycles from the last beat at a memory port to its line, wh
 
 UPDATE_SPACING = 11
 """Least cycles between gradients of the same chunk: the ten stages of the update, and one to read it back."""
+
+CHUNK_SPACING = 2
+"""Least cycles between gradients: half the lanes of a chunk are updated in a cycle."""
 
 TREE_RADIX = 3
 """Numbers that a node of an adder tree adds. A ternary adder takes as many LUTs as a binary one (UG574, "Carry Logic"),
@@ -66,8 +70,13 @@ def chaining_cycles(precision: int) -> int:
 
     These are all planes of the first chunk, its gradient, its update, and the credit of the scoreboard.
     """
-    gradient, update, credit = 5, UPDATE_SPACING - 1, 1
+    gradient, update, credit = 5, UPDATE_SPACING - 1 + CHUNK_SPACING - 1, 1
     return precision - 1 + gradient + update + credit
+
+
+def backward_spacing(chunks: int, precision: int) -> int:
+    """Least cycles from the first line of a micro-batch's backward pass to that of the next."""
+    return max(chunks * max(precision, CHUNK_SPACING), UPDATE_SPACING)
 
 
 def mini_batch_cycles(
@@ -78,7 +87,8 @@ def mini_batch_cycles(
     With staleness two mini-batches are under way at once, so the average is half of what one takes, but at least the
     time of its lines.
     """
-    spacing = max(chunks * precision, UPDATE_SPACING)
-    lines = chunks * precision + (batch // BANKS - 1) * spacing
+    spacing = backward_spacing(chunks, precision)
+    first = chunks * precision + (chunks - 1) * max(0, CHUNK_SPACING - precision)  # it follows a backward pass
+    lines = first + (batch // BANKS - 1) * spacing
     whole = lines + round_trip_cycles(config, network) + chaining_cycles(precision)
     return max(batch // BANKS * spacing, whole / 2) if stale else whole

@@ -288,7 +288,7 @@ class Engine(Component):
                 wiring.connect(m, getattr(reader.memory, channel), wiring.flipped(getattr(port, channel)))
         for channel in ("aw", "w", "b"):
             wiring.connect(m, getattr(storer.memory, channel), wiring.flipped(getattr(self.memory, channel)))
-        loading, storing, zeroing, aborting = Signal(), Signal(), Signal(), Signal()
+        loading, zeroing, aborting = Signal(), Signal(), Signal()
         # What is read passes to the forward pass or, while loading, to the loader; while aborting it is discarded.
         all_valid = Cat(reader.data.valid for reader in readers).all()
         m.d.comb += [
@@ -322,33 +322,33 @@ class Engine(Component):
                         reader.start.eq(1),
                     ]
 
-        # The loader writes the model, zeros too. The forward pass and the storer share its read port.
-        half = Signal(config.chunk_bits)
+        # The loader writes the model, zeros too. The storer reads the latest weights.
+        version = Signal(config.chunk_bits)
         m.d.comb += [
-            half[-1].eq(Mux(storing, scoreboard.latest_half, scoreboard.read_half)),
+            version[-1].eq(scoreboard.read_half),
             storer.base.eq(model_address),
             storer.start.eq(commands.store),
             loader.zero.eq(commands.zero),
             model.load_clear.eq(commands.load | commands.zero),
-            model.load.payload.eq(loader.chunks.payload),
-            model.load.valid.eq(zeroing | loader.chunks.valid),
-            loader.chunks.ready.eq(model.load.ready),
-            model.read.address.eq(Mux(storing, storer.weights.address, forward.weights.address) | half),
-            model.read.enable.eq(storer.weights.enable | forward.weights.enable),
+            model.load.payload.eq(loader.halves.payload),
+            model.load.valid.eq(zeroing | loader.halves.valid),
+            loader.halves.ready.eq(model.load.ready),
+            model.read.address.eq(forward.weights.address | version),
+            model.read.enable.eq(forward.weights.enable),
             forward.weights.data.eq(model.read.data),
-            storer.weights.data.eq(model.read.data),
         ]
-        chunks_left = Signal(settings.chunks.shape(), reset_less=True)
+        wiring.connect(m, storer.weights, model.halves)
+        halves_left = Signal(len(settings.chunks) + 1, reset_less=True)
         with m.If(model.load.valid & model.load.ready):
-            m.d.engine += chunks_left.eq(chunks_left - 1)
+            m.d.engine += halves_left.eq(halves_left - 1)
 
         idle = Signal()
-        loaded = (chunks_left == 0) & ~model.load_busy
+        loaded = (halves_left == 0) & ~model.load_busy
         reading = Cat(reader.busy for reader in readers).any()
         with m.FSM(domain="engine"):
             with m.State("IDLE"):
                 m.d.comb += idle.eq(1)
-                m.d.engine += chunks_left.eq(settings.chunks)
+                m.d.engine += halves_left.eq(settings.chunks << 1)
                 with m.If(commands.load):
                     m.next = "LOAD"
                 with m.Elif(commands.zero):
@@ -364,7 +364,7 @@ class Engine(Component):
                 with m.Elif(loaded):
                     m.next = "IDLE"
             with m.State("ZERO"):
-                m.d.comb += zeroing.eq(chunks_left != 0)
+                m.d.comb += zeroing.eq(halves_left != 0)
                 with m.If(loaded):
                     m.next = "IDLE"
             with m.State("TRAIN"):  # a reader is busy until its last line has spent a credit, so `settled` is not early
@@ -373,7 +373,6 @@ class Engine(Component):
                 with m.Elif(~reading & scoreboard.settled):
                     m.next = "IDLE"
             with m.State("STORE"):
-                m.d.comb += storing.eq(1)
                 with m.If(storer.done):
                     m.next = "IDLE"
             with m.State("ABORT"):

@@ -12,7 +12,6 @@ worker is a core without packets, of 4 ns a nonzero; the split is chosen anew in
 import bisect
 import math
 import operator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def load(name: str, samples: int, batch: int, precision: int) -> tuple[Values, i
     scaling = Scaling.fit(features, "auto", planes=precision)
     values = quantized_values(features, scaling, precision, bias=True)
     planes = np.uint8((1 << precision) - 1)
-    return replace(values, values=values.values & planes), features.shape[0], features.shape[1] + 1
+    return values._replace(values=values.values & planes), features.shape[0], features.shape[1] + 1
 
 
 class Estimate:

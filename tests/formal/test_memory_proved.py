@@ -189,9 +189,11 @@ class Storing(Proof):
     def strengthen(self, m):
         request, data, asked, given = self.dut.memory.aw, self.dut.memory.w, self.asked, self.given
         state = self.peek("dut.fsm_state", 2)
-        m.d.comb += Assert(state <= self.WRITE)
-        with m.If(state == self.WRITE):
-            m.d.comb += [Assert(self.peek("dut.beat", 3) == given + data.valid), Assert(request.valid == ~asked)]
+        beat = self.peek("dut.beat", 3)
+        m.d.comb += [Assert(state <= self.WRITE), Assert(beat == given + data.valid)]
+        with m.If((state == self.WRITE) | (beat != 0)):
+            m.d.comb += [Assert(request.valid == ~asked), Assert(state != self.IDLE)]
+            m.d.comb += Assert((state == self.WRITE) | (beat == CONFIG.weight_beats // 2))
         with m.Else():
             m.d.comb += Assert(~request.valid & ~data.valid & ~asked & (given == 0))
         with m.If(state != self.IDLE):
@@ -200,16 +202,16 @@ class Storing(Proof):
 
 
 class Loading(Proof):
-    """Chunks of a ModelLoader."""
+    """Halves of chunks of a ModelLoader."""
 
     def __init__(self):
         super().__init__(ModelLoader(CONFIG))
 
     def claim(self, m):
         free(m, self.dut)
-        with m.If(self.dut.chunks.valid):
+        with m.If(self.dut.halves.valid):
             m.d.comb += Assume(~self.dut.zero)
-        holds(m, self.dut.chunks)
+        holds(m, self.dut.halves)
 
 
 @pytest.mark.parametrize(("proof", "k"), [(Reading, 2), (Read, 2), (Storing, 2), (Loading, 1)])

@@ -13,7 +13,7 @@ import numpy as np
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout
-from p4sgd.hw.spec.timing import UPDATE_SPACING, chaining_cycles, round_trip_cycles
+from p4sgd.hw.spec.timing import CHUNK_SPACING, UPDATE_SPACING, chaining_cycles, round_trip_cycles
 
 Listed: TypeAlias = Sequence[tuple[int, int]]
 """Chunks of a micro-batch in the order in which they are listed, with the number of lines of each."""
@@ -29,8 +29,8 @@ def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int,
 class BackwardPass:
     """Backward passes of an engine.
 
-    A chunk is completed at least `UPDATE_SPACING` cycles after the micro-batch before has completed it or one behind
-    it; the chunks that are passed over wait for the one behind them.
+    A chunk is completed at least `CHUNK_SPACING` cycles after the one before it, and `UPDATE_SPACING` after the
+    micro-batch before has completed it or one behind it; the chunks that are passed over wait for the one behind them.
     """
 
     def __init__(self) -> None:
@@ -47,19 +47,20 @@ class BackwardPass:
         at = max(earliest, self._end + 1)
         completed: list[tuple[int, int]] = []
         begin = expected = 0
+        free = self._completed[-1][0] + CHUNK_SPACING if self._completed else _LONG_AGO
         for place, (chunk, lines) in enumerate(chunks):
             while passed is not None and passed[1] < chunk:
                 passed = next(before, None)
             apart = _LONG_AGO if passed is None else passed[0] + UPDATE_SPACING
             for absent in range(expected, chunk) if final else ():
-                at = max(at, apart)
+                at = max(at, apart, free)
                 completed.append((at, absent))
-                at += 1
-            end = max(at + lines - 1, apart)
+                at, free = at + 1, at + CHUNK_SPACING
+            end = max(at + lines - 1, apart, free)
             if place == 0:
                 begin = at if lines > 1 else end
             completed.append((end, chunk))
-            expected, at = chunk + 1, end + 1
+            expected, at, free = chunk + 1, end + 1, end + CHUNK_SPACING
         self._end, self._completed = at - 1, completed
         return begin, completed
 

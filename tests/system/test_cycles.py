@@ -10,9 +10,16 @@ from support.jobs import random_job, run_on, with_directories
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import CLOCK_NS, PRESETS, WorkerConfig
-from p4sgd.hw.spec.timing import READER_LATENCY, backward_cycles, chaining_cycles, forward_cycles, mini_batch_cycles
+from p4sgd.hw.spec.timing import (
+    CHUNK_SPACING,
+    READER_LATENCY,
+    UPDATE_SPACING,
+    backward_cycles,
+    chaining_cycles,
+    forward_cycles,
+    mini_batch_cycles,
+)
 from p4sgd.sim import golden
 from p4sgd.sim.cluster.prediction import network_cycles, predict_cycles
 from p4sgd.sim.cluster.protocol import MemoryTiming
@@ -31,6 +38,7 @@ CASES = (
     (32, 4, 16, True),
     (32, 8, 64, True),
     (1, 1, 8, True),
+    (32, 1, 64, True),
     (2, 3, 256, True),
 )
 """Chunks, precision, mini-batch, staleness."""
@@ -90,7 +98,7 @@ def test_mini_batches_take_the_cycles_of_the_formula(rtl, seed):
         expected = mini_batch_cycles(CONFIG, batch, chunks, precision, NETWORK, stale=stale)
         assert period == expected, (chunks, precision, batch, stale)
         assert busy == batch // 8 * chunks * precision
-        if chunks * precision >= Model.UPDATE_SPACING and not stale:
+        if precision >= CHUNK_SPACING and chunks * precision >= UPDATE_SPACING and not stale:
             assert chaining == pytest.approx(chaining_cycles(precision), abs=1)
 
 

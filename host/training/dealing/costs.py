@@ -18,6 +18,7 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import kept_planes
 from p4sgd.hw.spec.timing import (
     BOARDS_NETWORK,
+    CHUNK_SPACING,
     UPDATE_SPACING,
     chaining_cycles,
     mini_batch_cycles,
@@ -91,8 +92,9 @@ class ListedLines:
     def _cycles(self, shard: Shard) -> FloatArray:
         """Cycles of each engine of a board for each whole mini-batch of the samples: float64 (engines, mini-batches).
 
-        A directory takes two cycles. At the end of a mini-batch every chunk is updated, so those that are absent from
-        its last micro-batch take a cycle each. Of a mini-batch that is larger than the samples it is an average one.
+        A directory takes two cycles of forward passes, a chunk at least two of backward passes. At the end of a
+        mini-batch every chunk is updated, so those that are absent from its last micro-batch take two cycles each. Of a
+        mini-batch that is larger than the samples it is an average one.
         """
         config, layout, count = shard.config, shard.layout(BANKS, self._options.stored), self._micro_batches
         engines, unit_chunks, chunks_each = config.engines, layout.unit_chunks, layout.chunks
@@ -106,12 +108,17 @@ class ListedLines:
         # The last chunk is always listed; if it is 0, with a line of zeros.
         absent = np.ones(engines * count, np.bool_)
         absent[keys[chunk == chunks_each - 1]] = False
-        lines, chunks = (
-            (np.bincount(keys, weights, engines * count) + absent).reshape(engines, count)
-            for weights in (counts[mine], None)
+        lines, updates, chunks = (
+            (np.bincount(keys, weights, engines * count) + least * absent).reshape(engines, count)
+            for weights, least in (
+                (counts[mine], 1),
+                (np.maximum(counts[mine], CHUNK_SPACING), CHUNK_SPACING),
+                (None, 1),
+            )
         )
-        cycles: FloatArray = np.maximum(lines + 2 * -(-chunks // layout.line_descriptors), UPDATE_SPACING)
-        passed, step = chunks_each - chunks, self._options.batch // BANKS
+        forward = lines + 2 * -(-chunks // layout.line_descriptors)
+        cycles: FloatArray = np.maximum(np.maximum(forward, updates), UPDATE_SPACING)
+        passed, step = CHUNK_SPACING * (chunks_each - chunks), self._options.batch // BANKS
         if count < step:
             average: FloatArray = (cycles * step + passed).mean(axis=1, keepdims=True)
             return average

@@ -168,10 +168,11 @@ def test_predictions_count_the_lines_of_the_image(data):
     lines = ListedLines(Values.join([values, end]), order, unit, total, options)
     layout, engines = shard.layout(samples, stored), []
     for engine in listed_chunks(layout, q[:, shard.columns]):
-        micro_batches, absent = [], [layout.chunks - len(listed) for listed in engine]
+        micro_batches, absent = [], [2 * (layout.chunks - len(listed)) for listed in engine]
         for listed in engine:
             directories = -(-len(listed) // layout.line_descriptors)
-            micro_batches.append(max(11, sum(count for _, count in listed) + 2 * directories))
+            forward = sum(count for _, count in listed) + 2 * directories
+            micro_batches.append(max(11, forward, sum(max(count, 2) for _, count in listed)))
         if samples < batch:
             engines.append([2 * micro_batches[0] + absent[0]])
         else:
