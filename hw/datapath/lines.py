@@ -158,10 +158,10 @@ class LinePosition(Component):
             second_last.eq(self.chunks - 2),
         ]
         count = self._config.line_bits // DESCRIPTOR_BITS
-        directory = Signal(self._config.line_bits, reset_less=True)
+        taken = Signal(self._config.line_bits, reset_less=True)  # the last directory
         number = Signal(range(count), reset_less=True)
         more = Signal()  # descriptors of the directory behind that one
-        words = Array(directory.word_select(place, DESCRIPTOR_BITS) for place in range(count))
+        words = Array(taken.word_select(place, DESCRIPTOR_BITS) for place in range(count))
         listed, first = (
             data.View(_DESCRIPTOR, Value.cast(word)) for word in (words[number], self.directory_line[:DESCRIPTOR_BITS])
         )
@@ -178,7 +178,7 @@ class LinePosition(Component):
             m.d.sync += [
                 known.eq(1),
                 following.eq(first),
-                directory.eq(self.directory_line),
+                taken.eq(self.directory_line),
                 number.eq(1),
                 more.eq(~first.last),
             ]
