@@ -54,6 +54,9 @@ _SEPARATED = 0.05
 _LOOKS = 8
 """How often a trial is scored in its second half."""
 
+_BESIDE = 2
+"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise."""
+
 
 def search_rate(
     prepared: Prepared,
@@ -62,25 +65,41 @@ def search_rate(
     constant_loss: float,
     sample_ranks: SampleRanks | None = None,
 ) -> float:
-    """The learning rate that `best_rate` chooses among those of `try_rates`; ``constant_loss`` is the training loss of
-    the best constant model. All ranks call this and get the same rate. Where ``sample_ranks`` divide the samples, rank
-    0 searches, with those of all that it needs.
+    """The learning rate that `best_rate` chooses; ``constant_loss`` is the training loss of the best constant model.
+    All ranks call this and get the same rate. Where ``sample_ranks`` divide the samples, rank 0 searches, with those of
+    all that it needs.
+
+    The first trials have the five rates around `automatic_rate`. More follow until there are two beside the chosen one
+    on each side, and as long as all diverge.
     """
     if sample_ranks is None:
-        return best_rate(*try_rates(prepared, options, loss), loss.task, constant_loss)
+        trials = Trials(prepared, options, loss)
+        rates, low, high = trials.rates, trials.middle, trials.middle + 1
+        wanted = range(low - _BESIDE, high + _BESIDE)
+        found: dict[int, tuple[float, float]] = {}
+        while new := [each for each in wanted if each not in found and 0 <= each < len(rates)]:
+            found |= zip(new, trials.run(new), strict=True)
+            low, high = min(found), max(found) + 1
+            scores, first_scores = zip(*(found[each] for each in range(low, high)), strict=True)
+            chosen = best_rate(rates[low:high], scores, first_scores, loss.task, constant_loss)
+            place = rates.index(chosen)
+            if all(_diverged(score, constant_loss) for score in first_scores):
+                place = low
+            wanted = range(place - _BESIDE, place + _BESIDE + 1)
+        return chosen
     from p4sgd.host.image.repartition import first_samples
 
     batch, _, mini_batches = _trial_size(prepared, options)
     needed = min(batch * mini_batches + _SCORED, prepared.samples)
-    image, found = first_samples(prepared.images[0], needed, sample_ranks), list[float]()
+    image, rate = first_samples(prepared.images[0], needed, sample_ranks), list[float]()
 
     def search() -> None:
         assert image is not None
         alone = dataclasses.replace(prepared, images=[image], communicator=SINGLE_PROCESS)
-        found.append(search_rate(alone, options, loss, constant_loss))
+        rate.append(search_rate(alone, options, loss, constant_loss))
 
     raise_on_all(prepared.communicator, None if image is None else search)
-    return broadcast(prepared.communicator, found)[0]
+    return broadcast(prepared.communicator, rate)[0]
 
 
 def best_rate(
@@ -93,7 +112,7 @@ def best_rate(
     Rates with which the first epoch would count as diverged are left out, unless all are: trials of few samples have
     many epochs, in which weights may recover from a step that was too large, but a run goes back after one.
     """
-    diverged = [not score <= DIVERGED * constant_loss for score in first_scores]
+    diverged = [_diverged(score, constant_loss) for score in first_scores]
     if not all(diverged):
         scores = [math.inf if out else score for score, out in zip(scores, diverged, strict=True)]
     if task is Task.CLASSIFICATION:
@@ -106,36 +125,8 @@ def best_rate(
     return rates[best]
 
 
-def try_rates(prepared: Prepared, options: TrainingOptions, loss: Loss) -> tuple[list[float], list[float], list[float]]:
-    """Train with several learning rates for a short time.
-
-    A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
-    set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
-    a sample on, it takes 64 of 8 samples.
-
-    Returns learning rates in ascending order, and the score of each: the objective, with a fitted intercept, on samples
-    after those that were trained on, if there are others. It is the mean over eight moments in the second half of the
-    trial, because it depends on the last few samples before each. Then the score of each after its first epoch, or at
-    the first of these moments if that is earlier.
-    """
-    batch, updates, mini_batches = _trial_size(prepared, options)
-    rates = broadcast(prepared.communicator, _candidates(prepared, options, loss, batch))
-    settings = [prepared.settings(options, loss, rate, batch, mini_batches, alone=True)[0] for rate in rates]
-    trials = _Trials(prepared, options, loss, settings[0])
-    moments = {updates - updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
-    looks = sorted({min(-(-prepared.samples // batch), *moments), *moments})
-    scores: list[float] = []
-    first_scores: list[float] = []
-    # Trials in one process are done one by one, which takes less memory.
-    for together in [[each] for each in settings] if trials.alone else [settings]:
-        means = np.zeros(len(together))
-        for look, found in zip(looks, trials.scores(together, looks), strict=True):
-            if look == looks[0]:
-                first_scores += found.tolist()
-            if look in moments:
-                means += found / len(moments)
-        scores += means.tolist()
-    return rates, *broadcast(prepared.communicator, (scores, first_scores))
+def _diverged(score: float, constant_loss: float) -> bool:
+    return not score <= DIVERGED * constant_loss
 
 
 def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int, int]:
@@ -150,8 +141,9 @@ def _trial_size(prepared: Prepared, options: TrainingOptions) -> tuple[int, int,
     return batch, updates, min(epoch, updates, max(1, kept), prepared.images[0].labels.size // batch)
 
 
-def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> list[float]:
-    """Learning rates to try, as far as the registers of rate, L2 shrink and L1 threshold can hold them."""
+def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch: int) -> tuple[list[float], int]:
+    """Learning rates that may be tried, as far as the registers of rate, L2 shrink and L1 threshold can hold them, in
+    ascending order, and the index of the one nearest to `automatic_rate`."""
     form = prepared.features
     sizes = [size * prepared.mean_weight for size in (batch, options.batch)]
     least = max(smallest_rate(size, form) for size in sizes)
@@ -169,17 +161,25 @@ def _candidates(prepared: Prepared, options: TrainingOptions, loss: Loss, batch:
             raise UserError(f"{name} {chosen:g} is too large for these data: choose at most {bound:.3g}")
     middle = min(max(least, automatic_rate(loss, prepared.mean_square)), most)
     rates = [middle * 2.0**power for power in _POWERS]
-    return [rate for rate in rates if rate == middle or least <= rate <= most]
+    rates = [rate for rate in rates if rate == middle or least <= rate <= most]
+    return rates, rates.index(middle)
 
 
-class _Trials:
-    """Training runs with settings that differ in learning rate and penalties only. The sum over ranks is that of
-    several trials at once, and is clamped like that of a single worker. ``alone`` tells that there is nothing to sum.
+class Trials:
+    """Short training runs that differ in learning rate and penalties only, with one of the ``rates``, in ascending
+    order, of which that at ``middle`` is tried first.
+
+    A trial takes as many mini-batches as an epoch has, but at least 256, so that it repeats those of a small training
+    set, and at most 1,024. Of wide data it takes smaller mini-batches, which bear no larger rates; from 131,072 values
+    a sample on, it takes 64 of 8 samples.
     """
 
-    def __init__(self, prepared: Prepared, options: TrainingOptions, loss: Loss, first: RunSettings) -> None:
-        self._prepared, self._options, self._loss, self._first = prepared, options, loss, first
+    def __init__(self, prepared: Prepared, options: TrainingOptions, loss: Loss) -> None:
+        self._prepared, self._options, self._loss = prepared, options, loss
         self._ranks = prepared.communicator
+        self._batch, self._updates, self._mini_batches = _trial_size(prepared, options)
+        self.rates, self.middle = broadcast(self._ranks, _candidates(prepared, options, loss, self._batch))
+        self._first = first = self._settings(self.middle)
         trained = first.batch * first.mini_batches
         rows = min(trained, prepared.samples)
         begin = min(rows, prepared.samples - rows)
@@ -194,9 +194,31 @@ class _Trials:
             (indices, features.part(-(-samples // BANKS) * BANKS))
             for indices, features in decoded_features(prepared.images, prepared.features)
         ]
-        self.alone = self._ranks.size == len(self._groups) == 1
+        self._alone = self._ranks.size == len(self._groups) == 1  # there is nothing to sum
 
-    def scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
+    def run(self, which: Sequence[int]) -> list[tuple[float, float]]:
+        """Train with these of the rates, and score each twice.
+
+        The first score is the objective, with a fitted intercept, on samples after those that were trained on, if there
+        are others. It is the mean over eight moments in the second half of the trial, because it depends on the last
+        few samples before each. The other is that after the first epoch, or at the first of these moments if that is
+        earlier.
+        """
+        moments = {self._updates - self._updates * moment // (2 * _LOOKS) for moment in range(_LOOKS)}
+        looks = sorted({min(-(-self._prepared.samples // self._batch), *moments), *moments})
+        found = list[tuple[float, float]]()
+        # Trials in one process are done one by one, which takes less memory.
+        for together in [[each] for each in which] if self._alone else [which]:
+            scores = dict(zip(looks, self._scores(list(map(self._settings, together)), looks), strict=True))
+            means = sum(scores[look] / len(moments) for look in looks if look in moments)
+            found += zip(np.asarray(means).tolist(), scores[looks[0]].tolist(), strict=True)
+        return broadcast(self._ranks, found)
+
+    def _settings(self, rate: int) -> RunSettings:
+        own = self.rates[rate], self._batch, self._mini_batches
+        return self._prepared.settings(self._options, self._loss, *own, alone=True)[0]
+
+    def _scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
         """The objective of each trial with these settings after so many updates: float64 (trials,)."""
         trials, done = [self._models(each) for each in settings], 0
         batch, count = self._first.batch, self._first.mini_batches
@@ -212,7 +234,7 @@ class _Trials:
         """A model for each group of workers, which begins with zeros."""
         images = self._prepared.images
         # The sum is clamped as that of a single worker: in `_train`, or where all columns are, by the model.
-        limits = np.array([settings.partial_limit if self.alone else np.iinfo(np.int64).max])
+        limits = np.array([settings.partial_limit if self._alone else np.iinfo(np.int64).max])
         models = []
         for indices, features in self._groups:
             zeros, exempt = [], list[int | None]()
@@ -226,7 +248,7 @@ class _Trials:
 
     def _train(self, trials: Sequence[Sequence[Model]], samples: slice) -> None:
         """Train all trials on some mini-batches."""
-        if self.alone:
+        if self._alone:
             for (model,) in trials:
                 model.train(samples)
             return

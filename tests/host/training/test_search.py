@@ -1,5 +1,7 @@
 """The search for the initial learning rate: against its definition, and on data that need other rates than most."""
 
+import itertools
+
 import numpy as np
 import pytest
 from support.bench import default_seed
@@ -14,7 +16,7 @@ from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.epoch_metrics import fit_intercept
 from p4sgd.host.training.metrics import penalty
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
-from p4sgd.host.training.search import best_rate, search_rate, try_rates
+from p4sgd.host.training.search import Trials, best_rate, search_rate
 from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=64, line_fifo_depth=512, slots=4)
@@ -25,6 +27,12 @@ def dataset(task=Task.CLASSIFICATION, samples=100, features=20, seed=1):
     x = rng.normal(size=(samples, features))
     z = x @ rng.normal(size=features) + rng.normal(size=samples)
     return Dataset(x, targets(task, z), "made")
+
+
+def tried(prepared, options):
+    """All rates, and their scores."""
+    trials = Trials(prepared, options, LOSSES[options.loss])
+    return trials.rates, *zip(*trials.run(range(len(trials.rates))), strict=True)
 
 
 @pytest.mark.parametrize("samples", [37, 100, 1000], ids=["repeated", "overlapping", "held back"])
@@ -51,7 +59,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
     )
     data = dataset(loss.task, samples, seed=seed)
     prepared = prepare_for(data, options, CONFIG)
-    rates, scores, first_scores = try_rates(prepared, options, loss)
+    rates, scores, first_scores = tried(prepared, options)
     assert sorted(rates) == rates
     q, fraction = features_read(prepared), 23 + prepared.features.fraction
     order = np.arange(64) % min(q.shape[0], 64)  # eight mini-batches, over and over where there are fewer
@@ -111,6 +119,33 @@ def test_the_choice_among_rates(loss, scores, first_scores, chosen):
     assert best_rate(rates, scores, first_scores or [constant] * len(scores), LOSSES[loss].task, constant) == chosen
 
 
+class KnownTrials:
+    """Stands for `Trials` whose results are known."""
+
+    def __init__(self, rates, middle, scores, first_scores):
+        self.rates, self.middle, self.tried = rates, middle, []
+        self._results = list(zip(scores, first_scores, strict=True))
+
+    def run(self, which):
+        self.tried += which
+        return [self._results[place] for place in which]
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared"])
+@pytest.mark.parametrize("diverging", [0, 3, 11])
+def test_trials_go_where_rates_are_better(name, diverging, monkeypatch):
+    """Of scores that fall to the best rate and rise from there, the choice is that among all, by fewer trials."""
+    rates, loss = [2.0**power for power in range(13)], LOSSES[name]
+    for best, middle in itertools.product(range(13), repeat=2):
+        scores = [0.01 + abs(place - best) * (0.03 if place > best else 0.02) for place in range(13)]
+        first_scores = [1.0 + 9 * (place >= 13 - diverging) for place in range(13)]
+        trials = KnownTrials(rates, middle, scores, first_scores)
+        monkeypatch.setattr("p4sgd.host.training.search.Trials", lambda *given, trials=trials: trials)
+        found = search_rate(None, None, loss, 1.0)
+        assert found == best_rate(rates, scores, first_scores, loss.task, 1.0), (best, middle)
+        assert len(trials.tried) == len(set(trials.tried)) <= 5 + abs(rates.index(found) - middle) + diverging
+
+
 def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():
     """In 32 epochs of trials 2,000 samples are learnt by heart, also with steps that are far too large at first."""
     data = make_dataset("avazu", samples=2000, features=1_000_000)
@@ -153,7 +188,7 @@ def test_rates_suit_data_and_mini_batch():
 def test_every_rate_has_its_registers_and_every_trial_its_samples(samples, features, batch, penalties):
     options = TrainingOptions(batch=batch, **penalties)
     prepared = prepare_for(dataset(samples=samples, features=features), options, WorkerConfig.u280())
-    rates, scores, _ = try_rates(prepared, options, LOSSES["logistic"])
+    rates, scores, _ = tried(prepared, options)
     assert np.isfinite(scores).all()
     for rate in rates:
         choose_penalties(choose_rate(rate, options.batch, prepared.features).actual, *prepared.penalties(options))
@@ -168,7 +203,7 @@ def test_wide_samples_take_smaller_mini_batches(loss, batch, monkeypatch):
     data = Dataset(x, z if loss == "squared" else (z > 0) * 1.0, "correlated")
     options = TrainingOptions(loss=loss, batch=batch)
     prepared = prepare_for(data, options, CONFIG)
-    rates, scores, _ = try_rates(prepared, options, LOSSES[loss])
+    rates, scores, _ = tried(prepared, options)
     for name in ("_VALUES", "_KEPT_VALUES"):
         monkeypatch.setattr(f"p4sgd.host.training.search.{name}", 1)
     found = search(prepared, options, LOSSES[loss])
