@@ -12,6 +12,8 @@ there are few samples for a feature that is no guide, and nothing is fitted.
 
 The softmax is taken only if these samples tell it from the shares by more than a standard error, so that it is not
 worse; first with one factor for all, then with those of each class, unless fewer predictions are right with these.
+In the end the addends are fitted once more, to activations as they are: then the probabilities of each class add up to
+its samples, but for about one, which keeps addends small where classes are separable.
 """
 
 from dataclasses import dataclass
@@ -79,27 +81,29 @@ def fit_softmax(
     the strength of the penalty.
     """
     z, classes, weights = _first(*train)
-    count = z.shape[1]
+    samples, count = len(train[0]), z.shape[1]
     if held_out is not None and len(held_out[0]) >= _HELD_OUT * count:
         z, classes, weights = _first(*held_out)
-    elif len(train[0]) >= _SAMPLES * (features + 1):
-        z = _without_own(z, classes, (features + 1) / len(train[0]), l2)
+        honest = z
+    elif samples >= _SAMPLES * (features + 1):
+        honest = _without_own(z, classes, (features + 1) / samples, l2)
     else:
         return None
-    shares = np.log(_sigmoid(z))
-    shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
     rows = np.arange(len(z))
-    found, before = None, shares[rows, classes]
+    shares = np.log(_sigmoid(honest))
+    shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
+    right, best, likelihood = honest.argmax(axis=1) == classes, None, shares[rows, classes]
     for by_class in (False, True):
-        each = _fit(z, classes, weights, by_class=by_class)
-        logits = each.logits(z)
-        after = _log_softmax(logits)[rows, classes]
-        if max(each.factors) < _LEAST or not _is_more(after - before, weights):
-            continue
-        righter = np.subtract(logits.argmax(axis=1) == classes, z.argmax(axis=1) == classes, dtype=np.float64)
-        if weights @ righter >= 0:
-            found, before = each, after
-    return found
+        candidate = _fit(honest, classes, weights, free=(True, by_class, by_class))
+        logits = candidate.logits(honest)
+        likelier = _log_softmax(logits)[rows, classes]
+        as_right = weights @ (logits.argmax(axis=1) == classes) >= weights @ right
+        if as_right and max(candidate.factors) >= _LEAST and _is_more(likelier - likelihood, weights):
+            best, likelihood = candidate, likelier
+    if best is None:
+        return None
+    more = _fit(best.logits(z), classes, weights, free=(False, False, True)).addends
+    return Softmax(best.factors, tuple((np.array(best.addends) + more).tolist()))
 
 
 def _first(
@@ -121,8 +125,11 @@ def _without_own(z: FloatArray, classes: npt.NDArray[np.intp], share: float, l2:
     return result
 
 
-def _fit(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray, *, by_class: bool) -> Softmax:
-    """The softmax with the least log loss; without ``by_class`` with one factor and no addends."""
+def _fit(
+    z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray, *, free: tuple[bool, bool, bool]
+) -> Softmax:
+    """The softmax with the least log loss. What of a common factor, factors of classes beside it, and addends is not
+    ``free`` is 1 or 0."""
     from scipy.optimize import minimize  # takes a while to import
 
     rows, count = np.arange(len(z)), z.shape[1]
@@ -143,8 +150,8 @@ def _fit(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray, *, b
         rest *= weights[:, np.newaxis]
         slopes = np.sum(rest * z, axis=0) * factors
         spreads, shifts = slopes + _HELD * weak * spread, rest.sum(axis=0) + weak * addends
-        parts = [np.array([slopes.sum() / parameters[0]]), spreads, shifts]
-        return value, np.concatenate(parts if by_class else [parts[0], np.zeros(2 * count)])
+        parts = np.array([slopes.sum() / parameters[0]]), spreads, shifts
+        return value, np.concatenate([part * is_free for part, is_free in zip(parts, free, strict=True)])
 
     bounds = [(1 / 64, 64.0), *[(-3.0, 3.0)] * count, *[(None, None)] * count]
     found = minimize(loss, np.array([1.0, *[0.0] * (2 * count)]), jac=True, method="L-BFGS-B", bounds=bounds).x

@@ -49,9 +49,10 @@ def test_nothing_is_fitted_without_evidence():
 
 
 def test_many_classes_have_the_log_loss_of_a_multinomial_model(tmp_path):
-    """And estimator, file and exported model predict alike."""
-    X, y = make_blobs(2400, 8, centers=20, cluster_std=4.0, random_state=1)
+    """Its probabilities add up to the samples of a class; estimator, file and exported model predict alike."""
+    X, y = make_blobs(2400, 8, centers=20, cluster_std=4.0, random_state=0)
     classifier = GLMClassifier(epochs=4).fit(X[:1200], y[:1200])
+    assert classifier.predict_proba(X[:1200]).sum(axis=0) == pytest.approx(np.bincount(y[:1200]), abs=1)
     p, rest = classifier.predict_proba(X[1200:]), y[1200:]
     reference = LogisticRegression(max_iter=1000).fit(X[:1200], y[:1200])
     assert log_loss(rest, p) < 1.1 * log_loss(rest, reference.predict_proba(X[1200:]))
