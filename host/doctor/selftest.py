@@ -89,10 +89,10 @@ class SelfTest:
         self._client.write(selftest.first_of(port), value=first)
 
     def read(
-        self, ports: Iterable[int], groups: int, burst_beats: int = 1, stride_beats: int = 1
+        self, ports: Iterable[int], groups: int, burst_beats: int = 1, stride_beats: int = 1, *, short: bool = False
     ) -> dict[int, dict[str, int]]:
         """Let ports read, all at once, each so many groups of a shape (`p4sgd.hw.spec.selftest.SHAPE`)."""
-        self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats)
+        self._client.write(selftest.SHAPE, burst_beats=burst_beats, stride_beats=stride_beats, short=short)
         self._client.write(selftest.GROUPS, value=groups)
         return self._run(list(ports), groups * burst_beats, read=1)
 
@@ -239,6 +239,7 @@ class _Port:
         self.name = f"memory port {number} ({where})"
         self.evidence: dict[str, int | str] = {}
         self.problems: list[Problem] = []
+        self.short_share = 0.0  # of a beat a cycle, in short bursts
 
     def first(self, seed: str, beat: int = 0) -> int:
         return first_number(self.memory.address + beat * self.beat_bytes, self.beat_bytes, _SEEDS[seed])
@@ -266,7 +267,8 @@ def _share(result: Mapping[str, int]) -> float:
 
 
 def _examine_memories(test: SelfTest, size: int, megahertz: float) -> list[Finding]:
-    """Let every port read alone, all of the engines at once and single beats, and those that a worker writes write."""
+    """Let every port read alone, all of the engines at once, in short bursts, long ones and single beats, and those
+    that a worker writes write."""
     ports = [_Port(test, number, size, megahertz) for number in range(test.sizes.memories)]
     for port in ports:
         port.set("read")
@@ -275,6 +277,7 @@ def _examine_memories(test: SelfTest, size: int, megahertz: float) -> list[Findi
     beats = ports[0].beats
     for port in ports:
         _judge_reads(ports, "alone", test.read([port.number], port.beats))
+    _judge_reads(ports, "short bursts", test.read(engines, beats, short=True))
     _judge_reads(ports, "together", test.read(engines, beats))
     _judge_reads(ports, "single beats", test.read(engines, beats // _STRIDE, 1, _STRIDE), stride=_STRIDE)
     _judge_writes(test, [ports[number] for number in engines if test.sizes.writes(number)], size)
@@ -290,6 +293,14 @@ def _judge_reads(ports: Sequence[_Port], run: str, results: Mapping[int, Mapping
             port.add(f"answers with {errors} errors: its addresses are not those of a memory it reaches", _CHECK_LINKS)
         elif result["wrong"]:
             port.add(*_why_wrong(ports, port, result, stride))
+        elif run == "short bursts":
+            port.short_share = share
+        elif run == "together" and share < _SHARE <= port.short_share:
+            port.add(
+                f"reads {share:.0%} of a beat a cycle in long bursts, and {port.short_share:.0%} in bursts of 16 beats",
+                "the way to the memory is slow with long bursts: give `lines_reader` (hw/worker/engine.py) a "
+                "burst_limit of 16, and build again",
+            )
         elif share < _SHARE and stride > 1:
             port.add(
                 f"reads {share:.0%} of a beat a cycle if it reads 1 of {stride} planes",

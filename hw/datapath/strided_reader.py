@@ -9,12 +9,15 @@ from p4sgd.hw.bus.axi import ADDRESS_CARRY_BITS, BOUNDARY, BURST_INCR, MAX_BEATS
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.run import COUNT_BITS
 
-__all__ = ["OUTSTANDING_READS", "StridedReader"]
+__all__ = ["OUTSTANDING_READS", "SHORT_BEATS", "StridedReader"]
 
 
 OUTSTANDING_READS = 128
 """Requests under way at a memory port: a beat a cycle by single beats, if memory answers within 400 ns. AMD declares as
 many for its HBM (github.com/Xilinx/Vitis-Tutorials, Hardware_Acceleration/Feature_Tutorials/07-using-hbm)."""
+
+SHORT_BEATS = 16
+"""Beats of a short burst: the longest that AXI3 has, which the ports of AMD's HBM speak (PG276)."""
 
 _GROUP_BEATS = 8  # maximum number of beats of a group
 
@@ -25,9 +28,9 @@ class StridedReader(Component):
     """Reads ``bursts`` groups of ``burst_beats`` consecutive beats that start ``stride_beats`` beats apart.
 
     For lines, a group is the planes of a chunk that the run uses, the stride the stored planes. If both are equal, the
-    groups are read as one sequence, in AXI bursts of ``burst_limit`` beats or 4 KiB, whichever is less. Else each group
-    is a burst, or two where a 4 KiB boundary cuts it. A burst is requested only while fewer than ``outstanding`` are
-    under way and the FIFO has room for the longest of the run, so the ``r`` channel never waits.
+    groups are read as one sequence, in AXI bursts of ``burst_limit`` beats, `SHORT_BEATS` or 4 KiB, whichever is less.
+    Else each group is a burst, or two where a 4 KiB boundary cuts it. A burst is requested only while fewer than
+    ``outstanding`` are under way and the FIFO has room for the longest of the run, so the ``r`` channel never waits.
 
     Requests keep up with a beat a cycle for groups of any shape, but where a boundary cuts one. Beats pass the FIFO in
     2 cycles. Lines by cycles in simulation, for 1, 2 and 4 of 8 stored planes, by latency and by the number of reads
@@ -58,7 +61,7 @@ class StridedReader(Component):
         self._bus = Axi4Signature(data_bits=data_bits, write=False)
         ports = {
             "memory": Out(self._bus),  # read channels of the memory port
-            "start": In(1),  # Pulse while not busy: begin. Samples the four settings below.
+            "start": In(1),  # Pulse while not busy: begin. Samples the settings below.
             # Byte address of the first group, a multiple of 4096. All beats must be within the same 2^48 bytes.
             "base": In(64),
             # Beats of a group, and from the start of one to the start of the next; 1 ≤ burst_beats ≤ stride_beats ≤
@@ -66,6 +69,7 @@ class StridedReader(Component):
             "burst_beats": In(_GROUP_BITS),
             "stride_beats": In(_GROUP_BITS),
             "bursts": In(COUNT_BITS),  # groups to read, at least 1
+            "short": In(1),  # adjacent groups are read in bursts of `SHORT_BEATS` at most
             "stop": In(1),  # Pulse: request no more. Beats that were requested still come, and must be taken.
             "data": Out(stream.Signature(data_bits)),  # the beats
             "busy": Out(1),  # high from the cycle after `start` until 2 cycles after the last beat was taken
@@ -79,7 +83,8 @@ class StridedReader(Component):
         page_bits = BOUNDARY.bit_length() - 1 - size
         # Adjacent groups are read as blocks. A page of 4 KiB is a multiple of a block, so no boundary cuts one.
         block = min(self._burst_limit, 1 << page_bits)
-        block_bits = block.bit_length() - 1
+        short_block = min(block, SHORT_BEATS)
+        bits, short_bits = (beats.bit_length() - 1 for beats in (block, short_block))
 
         # Addresses count beats. The high bits stay those of the base, which keeps the carry chain short.
         address = Signal(ADDRESS_CARRY_BITS - size, reset_less=True)
@@ -87,6 +92,7 @@ class StridedReader(Component):
         group_beats = Signal(range(block + 1), reset_less=True)
         distance = Signal(range(block + 1), reset_less=True)  # between starts of groups
         touching = Signal(reset_less=True)
+        short = Signal(reset_less=True)
         last_beats = Signal(range(block + 1), reset_less=True)  # of the last block
         single = Signal(reset_less=True)  # groups are single beats and not adjacent
         # Room for the next request and, with single beats, one just before; `more_needed` also for one meanwhile.
@@ -149,6 +155,7 @@ class StridedReader(Component):
                     group_beats.eq(self.burst_beats),
                     distance.eq(self.stride_beats),
                     touching.eq(self.burst_beats == self.stride_beats),
+                    short.eq(self.short),
                     multiplier.eq(self.burst_beats),
                     addend.eq(self.bursts),
                     left.eq(-1),
@@ -159,7 +166,7 @@ class StridedReader(Component):
             with m.State("SHAPE"):
                 m.d.sync += single.eq((group_beats == 1) & ~touching)
                 with m.If(touching):
-                    m.d.sync += [group_beats.eq(block), distance.eq(block)]
+                    m.d.sync += [each.eq(Mux(short, short_block, block)) for each in (group_beats, distance)]
                 with m.Else():
                     m.d.sync += multiplier.eq(1)
                 m.next = "MULTIPLY"
@@ -175,8 +182,8 @@ class StridedReader(Component):
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 m.d.sync += [
-                    left.eq(Mux(touching, left >> block_bits, left) - 1),
-                    last_beats.eq(left[:block_bits] + 1),
+                    left.eq(Mux(touching, Mux(short, left >> short_bits, left >> bits), left) - 1),
+                    last_beats.eq(Mux(short, left[:short_bits], left[:bits]) + 1),
                     beats_left.eq(group_beats),
                     to_next.eq(distance),
                     needed.eq(Mux(single, 2, group_beats)),

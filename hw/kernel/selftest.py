@@ -238,6 +238,7 @@ class PortTest(Component):
             reader.burst_beats.eq(stable.burst_beats),
             reader.stride_beats.eq(stable.stride_beats),
             reader.bursts.eq(stable.groups),
+            reader.short.eq(stable.short),
             reader.data.ready.eq(1),
         ]
         asks = self.memory.ar.valid & self.memory.ar.ready

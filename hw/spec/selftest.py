@@ -23,7 +23,7 @@ from p4sgd.hw.spec.register_map import (
 KERNEL = "p4sgd_selftest"
 
 MAGIC = int.from_bytes(b"P4ST", "big")  # first word of the identification block
-ABI_VERSION = 1  # raised whenever the meaning of a register changes
+ABI_VERSION = 2  # raised whenever the meaning of a register changes
 WORD_BITS = 32  # bits of a word of the pattern, and of a number of a beat
 
 PATTERN_STEP = 0x9E37_79B9
@@ -93,6 +93,7 @@ SHAPE = _kernel.register(
 )(
     Field("burst_beats", 0, 4, _RW, "beats of a group, 1 to stride_beats", reset=1),
     Field("stride_beats", 4, 4, _RW, "beats from the start of a group to that of the next, 1 to 8", reset=1),
+    Field("short", 8, 1, _RW, "bursts of 16 beats at most, which the AXI3 ports of HBM take as they are"),
 )
 GROUPS = _kernel.word("GROUPS", 0x028, _RW, "groups that each port reads, at least 1", bits=GROUP_BITS)
 CHUNKS = _kernel.word(

@@ -166,9 +166,9 @@ class KernelSelfTest(Kernel):
 
     The board's ``faults`` say what is wrong: the ``read`` or ``written`` content of a port (a function that changes
     it), ports that are ``swapped``, cycles a beat of ``slow`` ones (a number, or a function of the ports that run), and
-    of those that are so in ``single`` beats, their ``errors``, after how many beats a port is ``stuck``, the ``clock``
-    in MHz, what to add to the results of ``frames`` by cage, and what is not as it should be in ``loopback``, as of a
-    cable.
+    of those that are so in ``single`` beats or, unlike in long ones, in ``short`` bursts, their ``errors``, after how
+    many beats a port is ``stuck``, the ``clock`` in MHz, what to add to the results of ``frames`` by cage, and what is
+    not as it should be in ``loopback``, as of a cable.
     """
 
     LATENCY = 75
@@ -202,8 +202,9 @@ class KernelSelfTest(Kernel):
 
     def _run(self, port, ports, run):
         faults, result = self._board.faults, run(port)
-        strided = self._client.read(selftest.SHAPE)["stride_beats"] > 1
-        cycles = faults.get("single" if strided else "slow", {}).get(port, 1)
+        shape = self._client.read(selftest.SHAPE)
+        kind = "single" if shape["stride_beats"] > 1 else "short" if shape["short"] and "short" in faults else "slow"
+        cycles = faults.get(kind, {}).get(port, 1)
         cycles = max(cycles(ports) if callable(cycles) else cycles, 1)
         result |= {"cycles": round(result["beats"] * cycles) + self.LATENCY, "latency": self.LATENCY}
         result["errors"] = faults.get("errors", {}).get(port, 0)
@@ -223,6 +224,7 @@ class KernelSelfTest(Kernel):
     def _read(self, port):
         address, first, beat_bytes, memory = self._port(port)
         shape = self._client.read(selftest.SHAPE)
+        shape.pop("short")
         beats = self._client.read(selftest.GROUPS)["value"] * shape["stride_beats"]
         content = memory.read(address, beats * beat_bytes)
         self._board.faults.get("read", lambda port, content: None)(port, content)

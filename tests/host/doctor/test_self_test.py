@@ -61,7 +61,10 @@ def test_boards_that_are_as_they_should_be(machine, xclbin):
     evidence = {found["check"]: found["evidence"] for found in document["findings"]}
     assert float(evidence["clock"]["megahertz"]) == pytest.approx(250, rel=0.01)
     rates = [name for name in evidence["memory 0"] if name.endswith("mb_per_s")]
-    assert rates == ["alone_mb_per_s", "together_mb_per_s", "single_beats_mb_per_s", "store_mb_per_s"]
+    assert rates == [
+        "alone_mb_per_s",
+        *(f"{run}_mb_per_s" for run in ("short_bursts", "together", "single_beats", "store")),
+    ]
     assert evidence["memory 0"]["alone_mb_per_s"] == pytest.approx(2000, rel=0.01)
     assert evidence["memory 0"]["latency_ns"] == pytest.approx(300, rel=0.01)
     assert "store_mb_per_s" not in evidence["memory 1"], "a worker does not write there"
@@ -95,6 +98,11 @@ FAULTS = [  # of a board; the check that finds it, and what that says
     ({"slow": {0: 1.5}}, "memory 0", "reads only 67% of a beat a cycle alone"),
     ({"slow": {4: 3}}, "memory 4", "memory port 4 (labels) reads only 33% of a beat a cycle alone"),
     ({"slow": {3: lambda ports: len(ports) / 2}}, "memory 3", "reads only 50% of a beat a cycle while the others"),
+    (
+        {"slow": {3: lambda ports: len(ports) / 2}, "short": {3: 1.05}},
+        "memory 3",
+        "reads 50% of a beat a cycle in long bursts, and 95% in bursts of 16 beats",
+    ),
     ({"written": flip(2, 70)}, "memory 2", "131,072 beats; then the host reads 1 of them wrong, the port"),
     ({"frames": {1: {"received": -3}}}, "cage 1", "of 10,000,000 frames 3 were lost, and 0 came back wrong"),
     ({"frames": {0: {"received": -1, "wrong": 1}}}, "cage 0", "0 were lost, and 1 came back wrong"),

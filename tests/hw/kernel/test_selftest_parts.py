@@ -83,6 +83,7 @@ class Port:
     async def run(self, command, first, burst_beats=1, stride_beats=1, groups=1, chunks=1):
         """Run once; returns the results."""
         values = {"address": self.base, "first": first, "burst_beats": burst_beats, "stride_beats": stride_beats}
+        values["short"] = random.randint(0, 1)  # which changes no result
         self._dut.settings.value = PORT_SETTINGS.const(values | {"groups": groups, "chunks": chunks}).as_value().value
         for cycles in (cycles for of_kind in self._transfers.values() for cycles in of_kind):
             cycles.clear()
