@@ -99,10 +99,9 @@ class Scoreboard(wiring.Component):
     earned_last: In(1)  # with `earn`: it was the last chunk, so a version is complete
     credit: Out(1)  # at least one credit: the weights of the next chunk are final
     settled: Out(1)  # all credits are back: no update is outstanding
-    # Halves of the model memory: for forward passes, for final updates, and that of the latest complete version.
+    # Halves of the model memory: for forward passes, and for final updates.
     read_half: Out(1)
     write_half: Out(1)
-    latest_half: Out(1)
 
     def __init__(self, config: WorkerConfig) -> None:
         self._credit_bits = config.chunk_bits + 2
@@ -125,13 +124,14 @@ class Scoreboard(wiring.Component):
         # With `stale` halves alternate: readers change when they have read a mini-batch to its end, but not after the
         # first, because the second reads version 0 too; writers change when a version is complete.
         first_mini_batch = Signal()
+        latest_half = Signal()  # that of the latest complete version
         with m.If(self.reload):
-            m.d.sync += self.latest_half.eq(0)
+            m.d.sync += latest_half.eq(0)
         with m.If(self.start):
             m.d.sync += [
                 first_mini_batch.eq(1),
-                self.read_half.eq(self.latest_half),
-                self.write_half.eq(self.latest_half ^ self.stale),
+                self.read_half.eq(latest_half),
+                self.write_half.eq(latest_half ^ self.stale),
             ]
         with m.Else():
             with m.If(self.read_all):
@@ -139,7 +139,7 @@ class Scoreboard(wiring.Component):
                 with m.If(self.stale & ~first_mini_batch):
                     m.d.sync += self.read_half.eq(~self.read_half)
             with m.If(self.earn & self.earned_last):
-                m.d.sync += [self.latest_half.eq(self.write_half), self.write_half.eq(self.write_half ^ self.stale)]
+                m.d.sync += [latest_half.eq(self.write_half), self.write_half.eq(self.write_half ^ self.stale)]
         return m
 
 
