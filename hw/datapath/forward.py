@@ -8,14 +8,15 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.datapath.lines import LinePosition, kept_layout, place_layout
-from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort
-from p4sgd.hw.primitives import GATE, AdderTree, Component, add, pipeline
+from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, ReadPort, weights_layout
+from p4sgd.hw.dsp import Base, DspAdder
+from p4sgd.hw.primitives import AdderTree, Component, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 from p4sgd.hw.spec.run import MAX_UNIT, UNIT_CHUNKS_BITS
-from p4sgd.hw.spec.timing import tree_latency
+from p4sgd.hw.spec.timing import forward_cascades, forward_stages, tree_latency
 
-__all__ = ["DotProduct", "UnitAccumulator"]
+__all__ = ["DotProduct", "MaskedSum", "UnitAccumulator"]
 
 _LOW = 32  # bits of the low half of a sum
 
@@ -91,6 +92,65 @@ class UnitAccumulator(Component):
         return m
 
 
+class MaskedSum(Component):
+    """Exact sum of the weights of a chunk whose bits are set, in cascades of adders::
+
+        bits ──┬───────────┬─ delay ──┬─ delay ── …      weights of stages 0, 1, 2, …
+               ▼           ▼          ▼
+            DspAdder ─▶ DspAdder ─▶ DspAdder ─▶ … ─┐
+            DspAdder ─▶ DspAdder ─▶ DspAdder ─▶ … ─┴─▶ AdderTree ──▶ o
+
+    Each adder adds two lanes to the sum from the stage before. So every stage takes its bits and weights a cycle after
+    the one before: bits are delayed here, weights in the addresses that they are read from (`ReadPort`). Throughput is
+    a sum a cycle.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._lanes = config.lanes
+        ports = {
+            "bits": In(config.lanes),  # lanes whose weight is added
+            "negative": In(1),  # with `bits`: it is subtracted
+            "weights": In(weights_layout(config)),  # those of stage s come s cycles after their bits
+            # The sum, `latency` cycles after its bits; a bit wider than that of a plane, as −2^31 is negated too.
+            "o": Out(signed(config.plane_sum_bits + 1)),
+        }
+        super().__init__(ports)
+
+    @staticmethod
+    def latency(config: WorkerConfig) -> int:
+        """Cycles from bits to their sum."""
+        last_stage = forward_stages(config.lanes) - 1
+        return last_stage + DspAdder.LATENCY + tree_latency(forward_cascades(config.lanes))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        stages, cascades = forward_stages(self._lanes), forward_cascades(self._lanes)
+        width = self._lanes // stages
+        negative = pipeline(m, self.negative, stages - 1, "negative", reset_less=True)
+        before: list[DspAdder] = []
+        for stage in range(stages):
+            lowest = stage * width
+            bits = pipeline(m, self.bits[lowest : lowest + width], stage, f"bits{stage}_", reset_less=True)[-1]
+            adders = [DspAdder() for _ in range(cascades)]
+            for cascade, adder in enumerate(adders):
+                m.submodules[f"adder{stage}_{cascade}"] = adder
+                a, b = 2 * cascade, 2 * cascade + 1
+                m.d.comb += [
+                    adder.a.eq(self.weights[lowest + a]),
+                    adder.b.eq(self.weights[lowest + b]),
+                    adder.clear_a.eq(~bits[a]),
+                    adder.clear_b.eq(~bits[b]),
+                    adder.negative.eq(negative[stage]),
+                ]
+                if before:
+                    m.d.comb += [adder.base.eq(Base.CASCADE), adder.cascade_in.eq(before[cascade].cascade_out)]
+            before = adders
+        m.submodules.tree = tree = AdderTree(cascades, WEIGHT.width + (2 * stages).bit_length())
+        m.d.comb += [term.eq(adder.sum) for term, adder in zip(tree.i, before, strict=True)]
+        m.d.comb += self.o.eq(tree.o)
+        return m
+
+
 class DotProduct(Component):
     """Forward pass and Round 1: sums of the rounded dot products of units, one plane of one chunk a cycle.
 
@@ -98,16 +158,16 @@ class DotProduct(Component):
     `ACTIVATION`::
 
         line ─┬───────────────────────────────────────────────▶ kept
-              │ 2 cycles, while the weights of its chunk are read
+              │ 2 cycles, while the first weights of its chunk are read
               ▼
-             gate: w_j where bit (b, j) is set, else 0
-              │ lanes terms
+             MaskedSum: sum of w_j where bit (b, j) is set; negative for plane 0 of signed features
+              │
               ▼
-             AdderTree ──▶ Horner: h = 2·h + sum, or 4·h where a plane has no line; −sum for plane 0 of signed
-                             │     features; begins with half a step in the first chunk of a unit
-                             │ after the last plane of a chunk
-                             ▼
-                           UnitAccumulator ──▶ dots
+             Horner: h = 2·h + sum, or 4·h where a plane has no line; begins with half a step in the first chunk of a
+              │      unit, or 0
+              │ after the last plane of a chunk
+              ▼
+             UnitAccumulator ──▶ dots
 
     A line that was taken is never held up: a micro-batch gets its permit only if there is room for its result.
     Throughput is a line a cycle; `latency` cycles after the last of a micro-batch its ``dots`` are valid. A chunk that
@@ -116,7 +176,6 @@ class DotProduct(Component):
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._tree_latency = tree_latency(config.lanes)
         self._chunk_bits = config.plane_sum_bits + MAX_PRECISION
         ports = {
             # Planes, most significant first, chunk by chunk, micro-batch by micro-batch; and directories, if any.
@@ -156,7 +215,7 @@ class DotProduct(Component):
     @staticmethod
     def latency(config: WorkerConfig) -> int:
         """Cycles from the last line of a micro-batch to its dot products."""
-        return MODEL_READ_LATENCY + 1 + tree_latency(config.lanes) + 1 + UnitAccumulator.LATENCY
+        return MODEL_READ_LATENCY + MaskedSum.latency(config) + 1 + UnitAccumulator.LATENCY
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -193,8 +252,9 @@ class DotProduct(Component):
             self.weights.enable.eq(self.took),
         ]
 
-        # The line, delayed to match its weights; its valid flag and position, delayed to match its sum.
+        # The line and its sign, delayed to match its first weights; its valid flag and position, to match its sum.
         line = pipeline(m, self.lines.payload, MODEL_READ_LATENCY, "line", reset_less=True)[-1]
+        negative = pipeline(m, place.top & self.signed, MODEL_READ_LATENCY, "negative", reset_less=True)[-1]
         flags = ("first_plane", "last_plane", "skips", "first_chunk", "last_chunk")
         here: Any = Signal(data.StructLayout(dict.fromkeys(flags, 1) | {"plane": 3, "first_of_unit": 1}))
         m.d.comb += [
@@ -202,7 +262,7 @@ class DotProduct(Component):
             here.plane.eq(position.plane),
             here.first_of_unit.eq(position.begins_unit),
         ]
-        latency = MODEL_READ_LATENCY + 1 + self._tree_latency
+        latency = MODEL_READ_LATENCY + MaskedSum.latency(config)
         valid = pipeline(m, self.took, latency, "valid")[-1]
         *_, before, now = pipeline(m, here, latency, "place", reset_less=True)
         chunk_done = Signal()
@@ -219,34 +279,22 @@ class DotProduct(Component):
         m.d.comb += self.dots.valid.eq(pipeline(m, done, 1 + UnitAccumulator.LATENCY, "done")[-1])
 
         # Half a step, 2^(6 + precision − signed): Horner's rule doubles it for each later plane.
-        negative = Signal(reset_less=True)
         half = Signal(ROUND_1_SHIFT + MAX_PRECISION, reset_less=True)
         begins = Mux(before.first_of_unit, 1 << (ROUND_1_SHIFT - 1), 0) << before.plane
-        m.d.sync += [
-            negative.eq(before.first_plane & (before.plane == 0) & self.signed),
-            half.eq(Mux(self.signed, begins, begins << 1)),
-        ]
+        m.d.sync += half.eq(Mux(self.signed, begins, begins << 1))
         for bank in range(BANKS):
-            tree = AdderTree(config.lanes, WEIGHT.width)
+            plane = MaskedSum(config)
             accumulator = UnitAccumulator(self._chunk_bits, config.dot_bits, whole_units=config.lanes == MAX_UNIT)
-            m.submodules[f"tree{bank}"] = tree
+            m.submodules[f"plane{bank}"] = plane
             m.submodules[f"accumulator{bank}"] = accumulator
-            for lane in range(config.lanes):
-                gated = Signal(signed(WEIGHT.width), name=f"gated_{bank}_{lane}", reset_less=True, attrs=GATE)
-                m.d.sync += gated.eq(Mux(line[bank * config.lanes + lane], self.weights.data[lane], 0))
-                m.d.comb += tree.i[lane].eq(gated)
-            # Horner's rule with a single adder: for the first line, 2·h is replaced by half a step or 0; a plane is
-            # subtracted as its complement with a carry in.
+            # Horner's rule: for the first line, 2·h is replaced by half a step or 0.
             horner = Signal(signed(self._chunk_bits), name=f"horner_{bank}", reset_less=True)
-            doubled = Signal.like(horner, name=f"doubled_{bank}")
-            addend = Signal.like(horner, name=f"addend_{bank}")
-            m.d.comb += [
-                doubled.eq(Mux(now.first_plane, half, Mux(now.skips, horner << 2, horner << 1))),
-                addend.eq(tree.o ^ negative.as_signed()),
-            ]
             with m.If(valid):
-                m.d.sync += horner.eq(add(doubled, addend, carry=negative))
+                m.d.sync += horner.eq(plane.o + Mux(now.first_plane, half, Mux(now.skips, horner << 2, horner << 1)))
             m.d.comb += [
+                plane.bits.eq(line.word_select(bank, config.lanes)),
+                plane.negative.eq(negative),
+                plane.weights.eq(self.weights.data),
                 accumulator.valid.eq(chunk_done),
                 accumulator.first.eq(chunk_first),
                 accumulator.first_of_unit.eq(chunk_first_of_unit),

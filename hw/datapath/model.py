@@ -49,7 +49,8 @@ class ReadPort(wiring.Signature):
             # Chunk to read. Where the model holds two versions, the top bit selects the half that holds one.
             "address": Out(config.chunk_bits),
             "enable": Out(1),  # `address` is valid in this cycle
-            # Weights of the chunk whose address came `MODEL_READ_LATENCY` cycles before.
+            # Weights of the chunk: the lowest lanes, those of stage 0 of the forward pass, `MODEL_READ_LATENCY` cycles
+            # after the address, those of each further stage a cycle after the stage before. Each stays until the next.
             "data": In(weights_layout(config)),
         }
         super().__init__(ports)
@@ -206,7 +207,7 @@ class Update(Component):
 
 
 class Model(Component):
-    """Two memories of weights, and the update between them::
+    """Two sets of weights, and the update between them::
 
         read ◀──────────── w ◀────────────────────┬── load
                                    final only     │
@@ -219,10 +220,14 @@ class Model(Component):
     still reads the older weights meanwhile: ``w`` then holds two versions, one in each half. The final update writes
     that of ``write_half``, readers select theirs by the top bit of the address.
 
+    ``w`` has a memory for each stage of the forward pass, read a cycle after that of the stage before: up to 7 cycles
+    after its line was taken. So it is read after the final update that permitted the line; and before the next update
+    of the same words, whose deltas follow from the dot product of that very line.
+
     A chunk has at least two planes in most runs, so half of its lanes are updated in a cycle: the lower half with its
     gradients, the higher half a cycle later. Gradients must be 2 cycles apart, and `UPDATE_SPACING` if of
     the same chunk. `WRITE_LATENCY` cycles after them all weights of their chunk are written. ``w_next`` has half a
-    chunk in a word, ``w`` a memory for each half.
+    chunk in a word.
     """
 
     WRITE_LATENCY = Update.LATENCY + 1
@@ -263,8 +268,7 @@ class Model(Component):
         lanes = config.lanes // 2
         m = Module()
         m.submodules.update = update = Update(lanes)
-        # A memory of `w` for each stage of the forward pass, the lowest lanes first.
-        stages = forward_stages(config)
+        stages = forward_stages(config.lanes)
         of_stage = data.ArrayLayout(signed(WEIGHT.width), config.lanes // stages)
         style = ram_style(config.chunks)
         w: list[Memory] = [Memory(shape=of_stage, depth=config.chunks, init=[], attrs=style) for _ in range(stages)]
@@ -280,8 +284,10 @@ class Model(Component):
         old = Signal(half_layout(config), reset_less=True)
         m.d.comb += self.read.data.eq(here)
         m.d.sync += [here.eq(Cat(port.data for port in w_read)), old.eq(next_read.data)]
-        for port in w_read:
-            m.d.comb += [port.addr.eq(self.read.address), port.en.eq(self.read.enable)]
+        addresses = pipeline(m, self.read.address, stages - 1, "read_address", reset_less=True)
+        enables = pipeline(m, self.read.enable, stages - 1, "read_enable", reset_less=True)
+        for port, read_address, read_enable in zip(w_read, addresses, enables, strict=True):
+            m.d.comb += [port.addr.eq(read_address), port.en.eq(read_enable)]
 
         # Lower half with the gradients, higher half a cycle later. Only `valid` needs a reset: the others are ignored
         # where it is low.

@@ -38,17 +38,24 @@ def tree_latency(terms: int) -> int:
 
 
 MAX_STAGES = 8
-"""Longest cascade of adders in the forward pass: DSP slices that pass their sums on without routing (UG579)."""
+"""Stages of the longest cascades in the forward pass. A stage is an adder of a DSP slice, with two lanes."""
 
 
-def forward_stages(config: WorkerConfig) -> int:
-    """Stages of a cascade in the forward pass. Each adds two lanes, a cycle after the one before."""
-    return min(MAX_STAGES, config.lanes // 2)
+def forward_stages(lanes: int) -> int:
+    """Stages of each of the cascades that add up the weights of a chunk."""
+    return min(MAX_STAGES, lanes // 2)
+
+
+def forward_cascades(lanes: int) -> int:
+    """Cascades of a bank."""
+    return lanes // (2 * forward_stages(lanes))
 
 
 def forward_cycles(config: WorkerConfig) -> int:
     """Cycles from taking the last line of a micro-batch to its PARTIAL at the MAC."""
-    dot_product = 6 + tree_latency(config.lanes)  # weights are read (2), gated, added up (1 each), units summed (2)
+    weights_read, gated, horner, unit_summed = 2, 1, 1, 2
+    summed = forward_stages(config.lanes) + tree_latency(forward_cascades(config.lanes))
+    dot_product = weights_read + gated + summed + horner + unit_summed
     partial_sum = 8 + tree_latency(config.engines)
     sent = 1
     return dot_product + partial_sum + sent

@@ -1,22 +1,26 @@
 """DotProduct against golden.dot and Round 1, with random stalls, configurations and runs."""
 
 import random
+from collections import deque
 from typing import Any
 
 import cocotb
 import numpy as np
 import pytest
+from amaranth.sim import Simulator
 from cocotb.triggers import ReadOnly, RisingEdge
-from support.bench import parameters, run_sizes, start, worker_config
+from support.bench import default_seed, parameters, run_sizes, start, worker_config
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.signals import Cycles, drive
 from support.streams import StreamSink, StreamSource, pack, unpack
 
-from p4sgd.hw.datapath.forward import DotProduct
+from p4sgd.hw.datapath.forward import DotProduct, MaskedSum
 from p4sgd.hw.datapath.lines import place_layout
+from p4sgd.hw.datapath.model import MODEL_READ_LATENCY
 from p4sgd.hw.spec.fixed import round_half_up
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.hw.spec.timing import forward_stages
 from p4sgd.sim import golden
 
 
@@ -27,15 +31,19 @@ def shows(dut, *flags: str) -> bool:
 
 
 async def serve_weights(dut, chunks):
-    """Answer on ``weights`` for ever, with a latency of two cycles; ``chunks`` are the words."""
-    register = 0
+    """Answer on ``weights`` for ever; ``chunks`` are the words. Weights that nobody reads now are random."""
+    lanes = worker_config().lanes
+    stages = forward_stages(lanes)
+    bits = 32 * lanes // stages  # of a stage
+    reads: deque[int] = deque(maxlen=stages + MODEL_READ_LATENCY)  # the latest first; random words if there are none
     while True:
         await ReadOnly()
         enabled, address = dut.weights__enable.value, int(dut.weights__address.value)
+        reads.appendleft(chunks[address] if enabled else random.getrandbits(stages * bits))
         await RisingEdge(dut.clk)
-        dut.weights__data.value = register  # the second register
-        if enabled:
-            register = chunks[address]
+        stagewise = list(reads)[MODEL_READ_LATENCY - 1 :]
+        words = [word >> bits * stage & (1 << bits) - 1 for stage, word in enumerate(stagewise)]
+        dut.weights__data.value = pack(words, bits)
 
 
 @cocotb.test()
@@ -67,16 +75,16 @@ async def rounded_dot_products(dut, stall):
     absent = 0
     expected: list[int] = []
     for run in range(8):
-        precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
+        precision, is_signed = random.randint(1, 8), run == 2 or (run != 1 and bool(random.getrandbits(1)))
         used = config.chunks if run == 0 else random.randint(1, min(4, config.chunks))
         micro_batches = random.randint(1, 5)
         unit_chunks = random.randint(0, (64 // config.lanes - 1).bit_length())
         low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
         q = rng.integers(low, high, (8 * micro_batches, used * config.lanes))
         w = rng.integers(-(1 << 31), 1 << 31, used * config.lanes)
-        if run == 1:  # the largest magnitude there is
+        if run in (1, 2):  # the largest magnitudes there are
             q[:], w[:] = (low if is_signed else high - 1), -(1 << 31)
-        directory = run in (2, 3) or (run > 3 and bool(random.getrandbits(1)))
+        directory = run in (3, 4) or (run > 4 and bool(random.getrandbits(1)))
         if directory:
             q = make_sparse(rng, q, config.lanes)
         for chunk in range(used):
@@ -122,6 +130,35 @@ async def a_line_every_cycle(dut):
         await RisingEdge(dut.clk)
     assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
     assert seen == [cycle + parameters()["latency"] for cycle, _ in last]
+
+
+@pytest.mark.parametrize("lanes", [8, 64])
+def test_masked_sum(lanes):
+    """With one cascade and with several, of random and of extreme weights, every cycle."""
+    rng = np.random.default_rng(default_seed())
+    config = engine_config(lanes, 2)
+    dut, stages = MaskedSum(config), forward_stages(lanes)
+    cycles, latency = 40, MaskedSum.latency(config)
+    bits = rng.random((cycles, lanes)) < rng.choice([0, 0.5, 1], (cycles, 1))
+    negative = rng.random(cycles) < 0.3
+    weights = rng.integers(-(1 << 31), 1 << 31, (cycles, lanes))
+    weights = np.where(rng.random((cycles, 1)) < 0.5, rng.choice([-(1 << 31), (1 << 31) - 1], (cycles, 1)), weights)
+    stage = np.arange(lanes) // (lanes // stages)
+    sums = []
+
+    async def drive_and_look(ctx):
+        for cycle in range(cycles + latency):
+            ctx.set(dut.bits, pack(bits[cycle % cycles].tolist(), 1))
+            ctx.set(dut.negative, int(negative[cycle % cycles]))
+            ctx.set(dut.weights, weights[(cycle - stage) % cycles, np.arange(lanes)].tolist())
+            sums.append(ctx.get(dut.o))
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(4e-9)
+    simulator.add_testbench(drive_and_look)
+    simulator.run()
+    assert sums[latency:] == (np.where(bits, weights, 0).sum(axis=1) * np.where(negative, -1, 1)).tolist()
 
 
 def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:
