@@ -113,13 +113,12 @@ class GLMClassifier(ClassifierMixin, GLM):
         """
         with self._all_or_nothing():
             warm = self.warm_start and hasattr(self, "model_")
-            X, y = self._checked(X, y, reset=not warm)
+            X, y, weights = self._checked(X, y, sample_weight, reset=not warm)
             if not warm:
-                counted = y[self._counting(X, sample_weight)]
-                self.classes_ = _classes(counted) if y.ndim == 1 else np.arange(y.shape[1])
+                self.classes_ = _classes(_counted(y, weights)) if y.ndim == 1 else np.arange(y.shape[1])
             if y.ndim == 2:
-                return self._fit(self._data(X, y.astype(np.float64), (), sample_weight, offset))
-            return self._fit(self._labelled(X, y, sample_weight, offset))
+                return self._fit(self._data(X, y.astype(np.float64), (), weights, offset))
+            return self._fit(self._labelled(X, y, weights, offset))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for an epoch on these samples, from the weights that there are.
@@ -135,7 +134,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             raise ValueError("class_weight='balanced' needs all samples: give partial_fit weights by class")
         with self._all_or_nothing():
             first, given = not hasattr(self, "classes_"), X
-            X, y = self._checked(X, y, reset=first)
+            X, y, weights = self._checked(X, y, sample_weight, reset=first)
             if first and classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit")
             if classes is not None:
@@ -146,32 +145,32 @@ class GLMClassifier(ClassifierMixin, GLM):
                     raise ValueError(f"classes are {known}, those of earlier calls were {self.classes_}")
             if y.ndim == 2:
                 raise ValueError("partial_fit takes one label a sample: fit takes several")
-            data = self._labelled(X, y, sample_weight)
+            data = self._labelled(X, y, weights)
             numbers = np.arange(self.classes_.size) if data.label_names else self.classes_
             values = tuple(numbers.astype(np.float64).tolist())
             coding = LabelCoding(Task.CLASSIFICATION, values, names=data.label_names)
-            return self._partial_fit(given, data, sample_weight, coding)
+            return self._partial_fit(given, data, coding)
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any], Any]:
         X, y = self._validated(X, y, reset=reset, multi_output=True)
         check_classification_targets(y)
         if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
             y = column_or_1d(y, warn=True)  # raises if there are several columns
-        return X, y if isinstance(y, np.ndarray) else y.toarray()
+        return X, y if isinstance(y, np.ndarray) else y.toarray(), self._weights(X, sample_weight)
 
-    def _labelled(self, X: Any, y: npt.NDArray[Any], sample_weight: Any, *of_samples: Any) -> Dataset:
+    def _labelled(self, X: Any, y: npt.NDArray[Any], *of_samples: Any) -> Dataset:
         """A data set with classes as in a file: numbers, or indices into texts."""
         if isinstance(self.classes_, list):
             raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
-        unknown = np.setdiff1d(y[self._counting(X, sample_weight)], self.classes_)
+        unknown = np.setdiff1d(_counted(y, of_samples[0]), self.classes_)
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
         # Numbers of which float64 does not tell one from another go as texts.
         count = self.classes_.size
         if self.classes_.dtype.kind in "biuf" and np.unique(self.classes_.astype(np.float64)).size == count:
-            return self._data(X, np.asarray(y, dtype=np.float64), (), sample_weight, *of_samples)
+            return self._data(X, np.asarray(y, dtype=np.float64), (), *of_samples)
         places, names = np.searchsorted(self.classes_, y).astype(np.float64), list(map(str, self.classes_))
-        return self._data(X, places, names, sample_weight, *of_samples)
+        return self._data(X, places, names, *of_samples)
 
     def decision_function(self, X: Any, *, offset: Any = None) -> npt.NDArray[np.float64]:
         """Activations, float64 (n_samples,), above 0 for the second class, or (n_samples, n_classes)."""
@@ -225,6 +224,10 @@ class GLMClassifier(ClassifierMixin, GLM):
 def _values(coding: LabelCoding) -> npt.NDArray[Any]:
     """The classes, (n_classes,): texts or numbers, integers if all are."""
     return np.array(coding.named(np.array(coding.classes)))
+
+
+def _counted(y: npt.NDArray[Any], weights: npt.NDArray[np.float64] | None) -> npt.NDArray[Any]:
+    return y if weights is None else y[weights != 0]
 
 
 def _classes(y: Any) -> npt.NDArray[Any]:

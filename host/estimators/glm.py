@@ -169,19 +169,20 @@ class GLM(BaseEstimator):
         self._beginning = None
         return self
 
-    def _partial_fit(self, X: Any, data: Dataset, sample_weight: Any, coding: LabelCoding | None) -> Self:
-        """Train for an epoch on a data set of samples ``X``, of which those count that do."""
+    def _partial_fit(self, X: Any, data: Dataset, coding: LabelCoding | None) -> Self:
+        """Train for an epoch on a data set of samples ``X``."""
         if hasattr(self, "model_") and self.model_.space.offset is not None:
             raise ValueError("the model was trained with offsets, which partial_fit does not take: fit with warm_start")
         self._validate_params()
+        weights = data.sample_weights
         start, data, calls = self._start(partial=True), data.counted(), getattr(self, "n_iter_", 0)
         began, before = self._beginning, 0 if start is None else start.epochs
         remark, epochs = self._stream_remark(start, data), before + 1
         if start is None or began is not None:
             columns = as_table(X, numbers=self.missing != "error")
             columns = None if columns is None else decoded(columns)
-            if columns is not None and sample_weight is not None:
-                columns = columns.filter(self._counting(X, sample_weight))
+            if columns is not None and weights is not None:
+                columns = columns.filter(weights != 0)
             began = Beginning(data, columns) if began is None else began.joined(data, columns)
         anew = began is not None and began.due
         if began is not None and anew:
@@ -222,25 +223,25 @@ class GLM(BaseEstimator):
             return f"the scaling of features is that of {samples} samples: fit a new model to more"
         return drift_remark(start.scaling, data)
 
-    def _counting(self, X: Any, sample_weight: Any) -> Any:
-        """Which samples do not have the weight 0: what selects them from an array."""
+    def _weights(self, X: Any, sample_weight: Any) -> npt.NDArray[np.float64] | None:
+        """Weights of samples, checked: at least 0."""
         if sample_weight is None:
-            return slice(None)
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True) != 0
+            return None
+        checked: npt.NDArray[np.float64] = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        return checked
 
     def _data(
         self,
         X: Any,
         labels: Any = None,
         names: Sequence[str] = (),
-        sample_weight: Any = None,
+        weights: Any = None,
         offset: Any = None,
         exposure: Any = None,
     ) -> Dataset:
-        """A data set of samples that `_validated` has checked."""
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        """A data set of samples and weights that `_validated` and `_weights` have checked."""
         if offset is not None and exposure is not None:
             raise ValueError("offset and exposure are given: add the logarithm of the exposure to the offset")
         kind, given = (OFFSET, offset) if exposure is None else (EXPOSURE, exposure)

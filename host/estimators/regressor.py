@@ -31,7 +31,7 @@ class GLMRegressor(RegressorMixin, GLM):
     coef_ : ndarray of shape (n_features,) or, if y was a matrix, (n_targets, n_features)
         Coefficients of the features as they are given, float64, in the unit of the target; of its logarithm with the
         losses ``poisson``, ``gamma`` and ``tweedie``.
-    intercept_ : float or, if y was a matrix, ndarray of shape (n_targets,)
+    intercept_ : float64 or, if y was a matrix, ndarray of shape (n_targets,)
         The intercept, in the same unit.
 
     For the others, and for errors, see `GLMClassifier`.
@@ -67,7 +67,7 @@ class GLMRegressor(RegressorMixin, GLM):
     def intercept_(self) -> Any:
         """See the class."""
         intercept = self.model_.linear()[1]
-        return np.array([intercept]) if self._of_column else intercept
+        return np.array([intercept]) if self._of_column else np.asarray(intercept)[()]  # a number of NumPy
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
         """R², or with ``poisson``, ``gamma`` and ``tweedie`` D², the fraction of the deviance that is explained; of
@@ -90,7 +90,7 @@ class GLMRegressor(RegressorMixin, GLM):
         ----------
         offset : array-like of shape (n_samples,), default=None
             What is known of y: `predict`, which then needs it too, adds it. With the losses ``poisson``, ``gamma`` and
-            ``tweedie`` it is added to the logarithm.
+            ``tweedie`` it is added to the logarithm. `score` takes it, too, scorers of scikit-learn do not.
         exposure : array-like of shape (n_samples,), default=None
             What y is in proportion to, such as the time in which events were counted, above 0; for these losses.
         """
@@ -106,12 +106,13 @@ class GLMRegressor(RegressorMixin, GLM):
         """
         with self._all_or_nothing():
             data = self._checked(X, y, sample_weight, reset=not hasattr(self, "model_"))
-            return self._partial_fit(X, data, sample_weight, None)
+            return self._partial_fit(X, data, None)
 
-    def _checked(self, X: Any, y: Any, *of_samples: Any, reset: bool) -> Dataset:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *addends: Any, reset: bool) -> Dataset:
         X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
         self._of_column = y.ndim == 2 and y.shape[1] == 1
-        return self._data(X, y.reshape(-1) if self._of_column else y, (), *of_samples)
+        y = y.reshape(-1) if self._of_column else y
+        return self._data(X, y, (), self._weights(X, sample_weight), *addends)
 
     def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> npt.NDArray[np.float64]:
         """Predicted targets, those of ``p4sgd predict``: float64 (n_samples,), of a matrix (n_samples, n_targets)."""

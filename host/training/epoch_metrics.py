@@ -236,13 +236,13 @@ class EpochMetrics:
         form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
         errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
-        names = [prepared.space.names[each] if prepared.space.names else str(each + 1) for each in worst]
+        names = ", ".join(map(prepared.space.name, worst))
         clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise
         remedy = "choose the scaling auto, or " if clamps else ""
         more = ", or more planes" if form.precision < MAX_PRECISION else ""
         return (  # without the figure, so that remarks on many classes are the same
             f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where features are rounded "
-            f"and clamped, most of all feature{'s' * (len(names) > 1)} {', '.join(names)}: {remedy}try their "
+            f"and clamped, most of all {names}: {remedy}try their "
             f"logarithm{more}"
         )
 

@@ -9,6 +9,7 @@ import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -210,8 +211,10 @@ class RowTraining:
     def _score(self, record: EpochRecord, weights: Weights) -> Weights:
         """Keep the weights if they are the best so far, adapt the rate, and return the weights for the next epoch."""
         state, best = self._state, self._state.best
-        score = record.metrics[self._metrics.monitored]
-        progress = best is None or self._schedule.is_progress(score, best.score, self._options.tolerance)
+        alike = takewhile(lambda each: each.learning_rate == record.learning_rate, reversed(state.history))
+        scores = [each.metrics[self._metrics.monitored] for each in islice(alike, 3)][::-1]
+        score = scores[-1]
+        progress = best is None or self._schedule.is_progress(scores, best.score, self._options.tolerance)
         if best is None or score < best.score:
             state.best = best = Best(record.epoch, score, weights)
         state.idle = 0 if progress else state.idle + 1

@@ -237,7 +237,8 @@ class TrainingOptions:
     )
     bias: bool = _declared(
         True,
-        "Whether to train an intercept. Without it, that of the model only makes up for scaling and quantisation.",
+        "Whether to train an intercept. Without it, that of the model only makes up for scaling, quantisation and the "
+        "mean of the targets, or its logarithm where predictions are e^z.",
         facts=Fact.PREPARED | Fact.FEATURES,
     )
     positive: str | float | None = _declared(
@@ -339,7 +340,8 @@ class TrainingOptions:
     tolerance: float = _declared(
         2e-3,
         "Smallest fall of the loss, as a fraction of it, that counts as progress, for {patience} and the schedule "
-        "adaptive. Without {patience}, adaptive divides it like the rate.",
+        "adaptive. Without {patience}, adaptive divides it like the rate, and waits, too, while falls that shrink "
+        "quickly would add up to half of it.",
         least=0,
         below=1,
     )

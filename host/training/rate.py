@@ -15,6 +15,9 @@ _ADAPTIVE_DIVISOR = 5.0  # that of scikit-learn
 _LARGEST_DIVISOR = 5.0**4  # with a smaller rate weights would hardly move
 _DIVERGENCE_DIVISOR = 10.0
 
+_QUICKLY = 0.75
+"""Falls of a loss shrink quickly if each is at most this part of the one before."""
+
 DIVERGED = 2.0
 """An epoch has diverged if it ends with more than so many times the loss of a constant model."""
 
@@ -127,6 +130,12 @@ def automatic_rate(loss: Loss, mean_square: float) -> float:
     return loss.step / mean_square if mean_square > 0 else loss.step
 
 
+def _rest(before: float, last: float) -> float:
+    """What a loss would still fall by after two falls, if all further ones shrank alike, as a geometric series does
+    (Aitken's extrapolation); 0 if they do not shrink."""
+    return last * last / (before - last) if 0 < last < before else 0.0
+
+
 class LearningRateSchedule:
     """The learning rate of each epoch, at least ``smallest``: of the ``first`` one, as it is since training diverged
     last, ``constant``; divided by epoch^``power`` with ``invscaling``; and by the ``divisor`` so far of ``adaptive``,
@@ -161,10 +170,19 @@ class LearningRateSchedule:
         lower = min(self.first / self.divisor / _DIVERGENCE_DIVISOR, most)
         self.first, self.divisor = max(lower, self._smallest), 1.0
 
-    def is_progress(self, loss: float, best: float, tolerance: float) -> bool:
-        """Whether a loss is less than the best one by more than the tolerance, a fraction of that, which ``adaptive``
-        divides like the rate, unless training is to end after a patience."""
-        return loss < best * (1 - tolerance / (1 if self._patience else self.divisor))
+    def is_progress(self, losses: Sequence[float], best: float, tolerance: float) -> bool:
+        """Whether the last of these losses, those of epochs with the present rate, is less than the best one before by
+        more than the tolerance, a fraction of that. Unless training is to end after a patience, ``adaptive`` divides
+        the tolerance like the rate, and it is progress, too, if half of it would still be gained by falls that shrink
+        on as the last two, quickly: then a few epochs will do, and it is too early for a lower rate."""
+        *before, loss = losses
+        if self._name != "adaptive" or self._patience:
+            return loss < best * (1 - tolerance)
+        enough = tolerance / self.divisor * best
+        if loss < best - enough or len(before) < 2:
+            return loss < best - enough
+        fall, last = before[-2] - before[-1], before[-1] - loss
+        return loss < best and last <= _QUICKLY * fall and _rest(fall, last) > enough / 2
 
     def adapt(self, idle: int, since_best: int) -> bool:
         """Change the rate of ``adaptive`` after ``idle`` epochs without progress; returns whether it did, so that
@@ -254,10 +272,10 @@ class Convergence:
 def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> int | None:
     """Epochs until a loss that still falls comes within 1 % of where it tends to, or 0.01 % of the last loss.
 
-    The falls over the last two thirds of the epochs are continued as a geometric series (Aitken's extrapolation). If
-    they do not shrink, the estimate is as many epochs as there were; it is never more than ten times as many. ``None``
-    if the last loss is not the smallest, is ``negligible`` or is within 1 % already, if it would fall by less than 1 %
-    in as many epochs again, or if there are fewer than five.
+    The falls over the last two thirds of the epochs are continued as in `_rest`. If they do not shrink, the estimate is
+    as many epochs as there were; it is never more than ten times as many. ``None`` if the last loss is not the
+    smallest, is ``negligible`` or is within 1 % already, if it would fall by less than 1 % in as many epochs again, or
+    if there are fewer than five.
     """
     epochs = len(losses)
     if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
@@ -268,8 +286,7 @@ def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> in
         return None
     if last >= before:
         return epochs
-    ratio = last / before
-    rest = last * ratio / (1 - ratio)
+    ratio, rest = last / before, _rest(before, last)
     close = _CLOSE * max(losses[-1] - rest, _CLOSE * losses[-1])
     if rest <= close:
         return None

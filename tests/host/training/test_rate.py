@@ -119,7 +119,18 @@ def test_adaptive():
         (1, 5.0, [True, False, False, False]),  # unless training is to end
     ):
         adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=patience, divisor=divisor)
-        assert [adaptive.is_progress(loss, 1.0, 0.1) for loss in (0.89, 0.91, 0.97, 0.99)] == progress
+        assert [adaptive.is_progress([loss], 1.0, 0.1) for loss in (0.89, 0.91, 0.97, 0.99)] == progress
+    adaptive = LearningRateSchedule("adaptive", 0.5, 0.5)
+    for losses, patience, progress in (
+        ([1.1, 1.0, 0.95], None, False),  # falls are halved, so that 0.05 are left, less than half of the tolerance
+        ([1.09, 1.0, 0.95], None, True),
+        ([1.09, 1.0, 0.95], 1, False),
+        ([1.0, 0.95], None, False),
+        ([1.06, 1.0, 0.95], None, False),  # they hardly shrink
+        ([1.18, 1.09, 1.03], None, False),  # there was a better one
+    ):
+        adaptive = LearningRateSchedule("adaptive", 0.5, 0.5, patience=patience)
+        assert adaptive.is_progress(losses, 1.0, 0.11) == progress, losses
 
 
 @pytest.mark.parametrize("name", declarations()["schedule"].choices)
