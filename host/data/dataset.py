@@ -1,7 +1,7 @@
 """Data sets: samples and labels before scaling, in one process or distributed over several."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.matrix import Features, checked, stored_values, to_dense
-from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.sample_numbers import WEIGHT, check_numbers, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -76,17 +75,17 @@ class Dataset:
         Source of the samples, for messages.
     label_names
         If the labels in the source are texts: text of label i, in alphabetical order.
-    feature_names, zero_based, hash_bits, encoding, reading
-        See `FeatureSpace`.
+    space
+        What the features are; their number is counted.
     table
         If the features are still the columns of a table: what these hold.
     row_order
         Row of ``features`` of each sample, (samples,), a permutation; ``None`` if they are in order.
     sample_weights
         float64 (samples,), at least 0: how much each sample counts; ``None`` if all count the same.
-    offsets, offset_kind
+    offsets
         float64 (samples,): known addends of the activations, in the unit of a number to predict, with a logarithmic
-        link of its logarithm; and what they were given as (`p4sgd.host.data.sample_numbers.OFFSETS`); or ``None``.
+        link of its logarithm; ``None`` if ``space.offset`` is.
 
     Raises `UserError` if there are no samples or no features, if the shapes do not match, or if a label or a weight is
     not finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
@@ -97,18 +96,13 @@ class Dataset:
     name: str
     label_names: tuple[str, ...] = ()
     labelled: bool = True
-    feature_names: tuple[str, ...] = ()
-    zero_based: bool | None = None
-    hash_bits: int | None = None
-    encoding: TableEncoding | None = None
+    space: FeatureSpace = field(default_factory=lambda: FeatureSpace(0))
     table: Table | None = None
     remarks: tuple[str, ...] = ()
     row_order: order.Order | None = None
     sample_weights: FloatArray | None = None
     target_names: tuple[str, ...] = ()
-    reading: TableReading | None = None
     offsets: FloatArray | None = None
-    offset_kind: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", checked(self.features, self.name))
@@ -117,6 +111,7 @@ class Dataset:
             raise UserError(f"{self.name}: there are no samples")
         if self.feature_count == 0:
             raise UserError(f"{self.name}: the samples have no features")
+        object.__setattr__(self, "space", replace(self.space, count=self.feature_count))
         shapes = {"labels": (self.labels, (self.samples, *([len(self.target_names)] if self.target_names else [])))}
         if self.sample_weights is not None:
             object.__setattr__(self, "sample_weights", np.asarray(self.sample_weights, dtype=np.float64))
@@ -140,9 +135,8 @@ class Dataset:
         return int(self.features.shape[1])
 
     @property
-    def space(self) -> FeatureSpace:
-        known = self.feature_names, self.zero_based, self.hash_bits, self.encoding, self.reading
-        return FeatureSpace(self.feature_count, *known, offset=self.offset_kind)
+    def offset_kind(self) -> str | None:
+        return self.space.offset
 
     @property
     def stored(self) -> int:
@@ -211,8 +205,8 @@ class Dataset:
 
     def encoded(self, encoding: TableEncoding) -> Self:
         """The samples with features in place of the columns of a table."""
-        features = encoding.apply(self.features, self.table)
-        return replace(self, features=features, feature_names=encoding.names, encoding=encoding, table=None)
+        space = replace(self.space, names=encoding.names, encoding=encoding)
+        return replace(self, features=encoding.apply(self.features, self.table), space=space, table=None)
 
     def held_out(self, fraction: float) -> int:
         return order.held_out(self.samples, fraction)
@@ -322,12 +316,14 @@ class DistributedDataset(Dataset):
         return [block]
 
 
-def join_shares(features: Features, labels: FloatArray, name: str, ranks: Communicator, **about: Any) -> Dataset:
-    """The data set of the shares that the ranks have read, in the order of the ranks.
-
-    ``features`` are those of the local share; labels, and the further arguments of `Dataset`, those of all samples.
-    """
+def with_features(
+    samples: LabelledSamples, features: Features, space: FeatureSpace, ranks: Communicator = SINGLE_PROCESS, **more: Any
+) -> Dataset:
+    """The data set of all samples, of whose ``features`` every rank has a share, in the order of the ranks; ``more``
+    are fields of it."""
+    about = vars(samples) | more | {"space": replace(space, offset=samples.offset_kind)}
+    del about["offset_kind"]
     if ranks.size == 1:
-        return Dataset(features, labels, name, **about)
+        return Dataset(features, **about)
     owners = np.repeat(np.arange(ranks.size, dtype=np.uint8), ranks.all_gather(features.shape[0]))
-    return DistributedDataset(features, labels, name, owners=owners, ranks=ranks, **about)
+    return DistributedDataset(features, owners=owners, ranks=ranks, **about)

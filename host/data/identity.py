@@ -30,9 +30,9 @@ class DataIdentity:
 
 def identify(data: Dataset) -> DataIdentity:
     """The identity of a data set, however its samples are divided among ranks, as long as they are in order."""
-    about: list[Any] = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.feature_names]
+    about: list[Any] = [data.sparse, str(data.features.dtype), data.labelled, data.label_names, data.space.names]
     about += [data.target_names] if data.target_names else []
-    digest = hashlib.sha256(json.dumps([*about, data.zero_based, data.samples, data.feature_count]).encode())
+    digest = hashlib.sha256(json.dumps([*about, data.space.zero_based, data.samples, data.feature_count]).encode())
     digest.update(np.ascontiguousarray(data.labels).data)
     if data.sample_weights is not None:
         digest.update(b"weights")

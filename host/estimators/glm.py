@@ -15,7 +15,7 @@ from sklearn.utils import assert_all_finite, check_array, check_consistent_lengt
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.encoding import TableEncoding
+from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import NumberColumn, Table
@@ -255,17 +255,14 @@ class GLM(BaseEstimator):
             with value_errors():
                 addends = offsets_of(given, kind, NAME)
         features = tuple(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else ()
-        about: dict[str, Any] = {"feature_names": features}
+        space, table = FeatureSpace(X.shape[1], features), None
         values = np.zeros(X.shape[0]) if labels is None else labels
-        if values.ndim == 2:
-            about["target_names"] = tuple(f"target {place + 1}" for place in range(values.shape[1]))
+        targets = values.shape[1] if values.ndim == 2 else 0
         if isinstance(X, Rows):
             if isinstance(X.table, TableEncoding):
-                encoding = X.table
-                X, about["feature_names"] = encoding.apply(X.rows), encoding.names
-                about["encoding"] = encoding
+                X, space = X.table.apply(X.rows), X.table.space
             else:
-                X, about["table"] = X.rows, X.table
+                X, table = X.rows, X.table
         with value_errors():
             return Dataset(
                 X,
@@ -274,9 +271,10 @@ class GLM(BaseEstimator):
                 tuple(names),
                 labelled=labels is not None,
                 sample_weights=weights,
+                space=dataclasses.replace(space, offset=None if addends is None else kind),
+                table=table,
+                target_names=tuple(f"target {place + 1}" for place in range(targets)),
                 offsets=addends,
-                offset_kind=None if addends is None else kind,
-                **about,
             )
 
     def _validated(self, X: Any, y: Any = _NO_Y, *, reset: bool, **how: Any) -> Any:
@@ -327,7 +325,7 @@ class GLM(BaseEstimator):
         check_is_fitted(self, "model_")
         data = self._data(self._validated(X, reset=False), offset=offset, exposure=exposure)
         # Names are compared already; those in a file may be spelt as texts.
-        return dataclasses.replace(data, feature_names=())
+        return dataclasses.replace(data, space=dataclasses.replace(data.space, names=()))
 
     def _load(self, model: Model | ModelSet) -> None:
         """Become what was trained to a model; options of the run become parameters."""

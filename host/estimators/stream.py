@@ -74,7 +74,8 @@ class Beginning:
 
     def surveyed(self, rows: Rows, names: tuple[str, ...]) -> "Beginning":
         """With these rows of all samples, and the names of their columns, in place of features."""
-        data = dataclasses.replace(self.data, features=rows.rows, feature_names=names, table=rows.table, encoding=None)
+        space = dataclasses.replace(self.data.space, names=names, encoding=None)
+        data = dataclasses.replace(self.data, features=rows.rows, space=space, table=rows.table)
         return dataclasses.replace(self, data=data)
 
     def trained(self, encoding: TableEncoding | None) -> "Beginning":

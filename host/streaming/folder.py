@@ -214,18 +214,9 @@ class PreparedFolder(PreparedData):
             features = scipy.sparse.csr_array(parts, shape=(manifest.validation_samples, space.count))
         else:
             features = self._array(Array.VALIDATION)
-        return Dataset(
-            features,
-            self._array(Array.VALIDATION_LABELS),
-            f"held-out samples of {self.name}",
-            manifest.labels.names,
-            feature_names=space.names,
-            zero_based=space.zero_based,
-            hash_bits=space.hash_bits,
-            encoding=space.encoding,
-            offsets=self._some(Array.VALIDATION_OFFSETS),
-            offset_kind=space.offset,
-        )
+        name, labels = f"held-out samples of {self.name}", self._array(Array.VALIDATION_LABELS)
+        offsets = self._some(Array.VALIDATION_OFFSETS)
+        return Dataset(features, labels, name, manifest.labels.names, space=space, offsets=offsets)
 
     def _some(self, name: str) -> FloatArray | None:
         return self._array(name) if f"{name}.npy" in self.manifest.files else None

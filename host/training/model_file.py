@@ -119,7 +119,7 @@ class Model:
         data = _with_features(self.space.encoding, data)
         known, given = self.coefficients.size, data.feature_count
         features, coefficients = data.features, self.coefficients
-        if data.feature_names and self.space.names and data.feature_names != self.space.names:
+        if data.space.names and self.space.names and data.space.names != self.space.names:
             raise UserError(f"{data.name}: the features are not those that the model was trained on, in that order")
         if given != known:
             if isinstance(features, np.ndarray):

@@ -55,7 +55,7 @@ def encode_table(data: Dataset, options: TrainingOptions) -> Dataset:
     samples are left."""
     data = data.counted()
     if data.table is None:
-        if options.missing != "error" and data.encoding is None:
+        if options.missing != "error" and data.space.encoding is None:
             raise missing_error(data.name, options)
         return data
     trained = np.ones(data.samples, np.bool_)
@@ -118,7 +118,7 @@ def prepare(
         sums=not (options.bias and start.refit) or validation is not None or test,
         train=data,
         validation=validation,
-        remarks=(*data.remarks, *targets.remarks, *scaling.remarks(data.feature_names)),
+        remarks=(*data.remarks, *targets.remarks, *scaling.remarks(data.space.names)),
         whitening_times=times,
     )
 

@@ -11,6 +11,7 @@ import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
 from p4sgd.host.data import Dataset
+from p4sgd.host.data.dataset import with_features
 from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
 from p4sgd.host.data.formats.source import scan
 from p4sgd.host.data.matrix import join_rows
@@ -96,21 +97,6 @@ def read_in_blocks(path, **reading):
     found = scan(source)
     with source.explained():
         parts = [rows.features for rows in source.blocks()]
-    space, samples = source.space, found.samples
-    data = Dataset(
-        join_rows(parts),
-        samples.labels,
-        samples.name,
-        samples.label_names,
-        feature_names=space.names,
-        zero_based=space.zero_based,
-        hash_bits=space.hash_bits,
-        reading=space.reading,
-        table=source.table,
-        remarks=source.remarks,
-        sample_weights=samples.sample_weights,
-        offsets=samples.offsets,
-        offset_kind=samples.offset_kind,
-    )
+    data = with_features(found.samples, join_rows(parts), source.space, table=source.table, remarks=source.remarks)
     assert (found.stored, found.sparse, found.dtype) == (data.stored, data.sparse, data.features.dtype)
     return data, len(parts)

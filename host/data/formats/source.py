@@ -17,7 +17,7 @@ import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, ReadOptions
-from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, join_shares
+from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, with_features
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.matrix import Features, find_not_finite
@@ -176,18 +176,8 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
         elif targets is not None:
             assert source.columns is not None
             samples = _with_targets(samples, np.concatenate(ranks.all_gather(targets)), source.columns.label_titles)
-        return join_shares(
-            features,
-            ranks=ranks,
-            **vars(samples),
-            feature_names=space.names,
-            zero_based=space.zero_based,
-            hash_bits=space.hash_bits,
-            encoding=space.encoding,
-            reading=space.reading,
-            remarks=source.remarks,
-            table=source.table if source.options.like is None else None,
-        )
+        table = source.table if source.options.like is None else None
+        return with_features(samples, features, space, ranks, remarks=source.remarks, table=table)
 
 
 def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:

@@ -149,7 +149,7 @@ def test_the_index_of_pandas_is_no_column(tmp_path, index):
     for order in ([0, 1, 2, 3], [3, 0, 1, 2]):
         pq.write_table(table.select(order), path)
         data = read_dataset(path)
-        assert (data.feature_names, data.features.tolist()) == (("a", "b"), [[1, 3], [2, 4]])
+        assert (data.space.names, data.features.tolist()) == (("a", "b"), [[1, 3], [2, 4]])
         assert data.labels.tolist() == [0, 1]
     pq.write_table(table.replace_schema_metadata({"pandas": "{"}).rename_columns(["a", "b", "outcome", "c"]), path)
     assert read_dataset(path).labels.tolist() == [7, 8]

@@ -121,7 +121,7 @@ def test_columns_that_are_chosen(table, names, options, features, label):
     if "like" in options:
         options = options | {"like": FeatureSpace(2, tuple(options["like"].split()))}
     data = read_dataset(table(names), **options)
-    assert data.feature_names == tuple(features.split())
+    assert data.space.names == tuple(features.split())
     assert data.features.T.tolist() == [VALUES[name] for name in features.split()]
     assert (data.labelled, data.labels.tolist()) == (label is not None, VALUES.get(label, [0, 0]))
 

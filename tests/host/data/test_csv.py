@@ -307,7 +307,7 @@ def test_other_spellings_are_the_same_numbers(tmp_path_factory, rows, decimal, t
     assert np.column_stack([data.features, data.labels]).tolist() == [
         [float(f"{v:.3f}") for v in row] for row in values
     ]
-    assert data.feature_names == ("fläche", "b")
+    assert data.space.names == ("fläche", "b")
     assert any("cp1252" in remark for remark in data.remarks) == (encoding == "cp1252")
     assert read_dataset(path, like=data.space).features.tolist() == data.features.tolist()
 

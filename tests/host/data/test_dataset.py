@@ -8,7 +8,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data import matrix as matrices
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.matrix import find_not_finite
@@ -143,9 +143,9 @@ def test_every_value_label_and_name_counts_for_the_identity_and_no_place_in_memo
         changed(data, features=data.features[:, ::-1]),
         changed(data, features=data.features.reshape(192, 20), labels=np.repeat(data.labels, 2)),
         changed(data, features=scipy.sparse.csr_array(data.features)),
-        changed(data, feature_names=tuple(map(str, range(40)))),
+        changed(data, space=FeatureSpace(40, tuple(map(str, range(40))))),
         changed(data, label_names=("no", "yes")),
-        changed(data, zero_based=True),
+        changed(data, space=FeatureSpace(40, zero_based=True)),
         changed(data, sample_weights=np.ones(96)),
         changed(data, sample_weights=one_more(np.ones(96), 7)),
         Dataset(matrix, np.arange(4.0), "sparse"),

@@ -52,7 +52,7 @@ def test_other_texts_are_no_dates(text):
 @given(moments=st.lists(MOMENTS, min_size=2, max_size=8))
 def test_parts_are_those_of_the_calendar(tmp_path_factory, moments):
     data = encoded(write(tmp_path_factory.mktemp("dates"), moments), dates="parts")
-    found = [dict(zip(data.feature_names, row, strict=True)) for row in data.features.tolist()]
+    found = [dict(zip(data.space.names, row, strict=True)) for row in data.features.tolist()]
     kinds = {"month": "%-m", "weekday": "%a", "hour": "%-H"}
     for moment, features in zip(moments, found, strict=True):
         expected = {"day.year": float(moment.year)}

@@ -27,7 +27,7 @@ def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
     data, expected = read_dataset(name), getattr(sklearn.datasets, f"load_{name}")()
     assert data.features.tobytes() == np.asarray(expected.data, np.float64).tobytes()
     assert np.array_equal(data.labels, expected.target)
-    assert data.feature_names == tuple(expected.feature_names)
+    assert data.space.names == tuple(expected.feature_names)
     if data.label_names:
         assert data.label_names == tuple(expected.target_names)
 

@@ -75,7 +75,7 @@ def test_offsets_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kin
     ranks = run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))
     for part in (whole, blocks, again, *ranks):
         assert part.offsets.tolist() == (numbers if kind == "offset" else np.log(numbers)).tolist()
-        assert (part.offset_kind, part.space.offset, part.sample_weights) == (kind, kind, None)
+        assert (part.space.offset, part.sample_weights) == (kind, None)
         assert part.feature_count == whole.feature_count
     rows = np.random.default_rng(0).permutation(whole.samples)
     assert whole.reordered(rows).take(rows[:7]).offsets.tolist() == whole.offsets[rows[rows[:7]]].tolist()

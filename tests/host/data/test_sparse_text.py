@@ -323,7 +323,7 @@ def told(path, parser, **options):
     matrix = data.features
     beside = (each for each in (data.sample_weights, data.offsets) if each is not None)
     arrays = (matrix.data, matrix.indices, matrix.indptr, data.labels, *beside)
-    return [(array.dtype, array.tobytes()) for array in arrays], matrix.shape, data.zero_based
+    return [(array.dtype, array.tobytes()) for array in arrays], matrix.shape, data.space.zero_based
 
 
 @settings(max_examples=200, suppress_health_check=ANY_FOLDER)

@@ -78,14 +78,14 @@ MADE = [  # text, filling, names of the features, and the features
 def test_features(tmp_path, text, missing, names, features):
     path = write(tmp_path, text)
     data = encoded(path, missing)
-    assert data.feature_names == names
+    assert data.space.names == names
     assert data.features.tolist() == features
     assert data.space.column_names == tuple(text.split("\n")[0].split(",")[:-1])
     assert read_dataset(path, like=data.space).features.tolist() == features
     assert space_from_json(json.loads(json.dumps(space_to_json(data.space)))) == data.space
     part, rest = data.split(0.5, seed=0, stratified=False)
     for each in (data.take(np.arange(2)), data.reordered(np.arange(data.samples)[::-1]), part, rest):
-        assert (each.encoding, each.remarks, each.space) == (data.encoding, data.remarks, data.space)
+        assert (each.space.encoding, each.remarks, each.space) == (data.space.encoding, data.remarks, data.space)
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,7 +130,7 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
             data = encoded(folder / name, missing, **csv_only)
         except UserError as error:
             return str(error).replace(str(folder / name), "").split(", ")[-1].split(" or leave")[0]
-        return identify(data).sha256, data.feature_names, data.encoding
+        return identify(data).sha256, data.space.names, data.space.encoding
 
     assert outcome("data.csv") == outcome("data.parquet")
 
@@ -160,12 +160,12 @@ def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
     for source in (path, stored):
         assert identify(encoded(source, missing)) == identify(whole)
         blocks, _ = read_in_blocks(source, missing=missing)
-        assert np.array_equal(blocks.encoded(whole.encoding).features, whole.features)
+        assert np.array_equal(blocks.encoded(whole.space.encoding).features, whole.features)
 
         def read(ranks, source=source):
             data = read_dataset(source, missing=missing, communicator=ranks)
             made = encode(data, np.arange(data.samples) % 3 > 0, missing)
-            return identify(made), made.encoding
+            return identify(made), made.space.encoding
 
         assert all(each == run_ranks(1, read)[0] for each in run_ranks(3, read))
 
@@ -190,7 +190,7 @@ def test_what_typed_columns_hold(tmp_path):
     texts = ["NA", "DE", None, "nan", "", "NA"]
     path = store(tmp_path, {"c": texts, "x": [1.0, np.nan, 3, 4, 5, 6], "y": [0, 1] * 3})
     data = encoded(path, "indicator")
-    assert data.feature_names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
+    assert data.space.names == ("c=", "c=DE", "c=NA", "c=nan", "c=missing", "x", "x=missing")
     assert data.features[:, :5].tolist() == np.eye(5)[[2, 1, 4, 3, 0, 2]].tolist()
     assert data.features[:, 6].tolist() == [0, 1, 0, 0, 0, 0]
     other = write(tmp_path, "c,x,y\nNA,1,0\nDE,?,1\nnull,3,0\nnan,4,1\n,5,0\n NA ,6,1\n")
@@ -201,7 +201,7 @@ def test_what_typed_columns_hold(tmp_path):
         read_dataset(path, ignore_columns=("x",))
     numbers = store(tmp_path, {"c": [2.0, np.nan, 0.5, 10.0], "n": [3, None, 3, 1], "y": [0, 1] * 2})
     data = encoded(numbers, "indicator", categorical=["c", "n"])
-    assert data.feature_names == ("c=0.5", "c=10", "c=2", "c=missing", "n=1", "n=3", "n=missing")
+    assert data.space.names == ("c=0.5", "c=10", "c=2", "c=missing", "n=1", "n=3", "n=missing")
     assert (read_dataset(numbers, like=data.space).features == data.features).all()
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
         texts = pa.array(["x", None, "z", " x"]).cast(kind)
@@ -235,12 +235,12 @@ def test_what_only_held_out_samples_have_is_unknown(tmp_path, missing):
     data = read_dataset(write(tmp_path, "a,b,y\n1,x,0\n3,y,1\n,z,0\n100,,1\n5,x,0\n6,q,1\n"), missing=missing)
     trained = np.array([True, True, False, False, True, True])
     made = encode(data, trained, missing)
-    assert made.feature_names == ("a", "b=q", "b=x", "b=y")
+    assert made.space.names == ("a", "b=q", "b=x", "b=y")
     assert made.features.tolist()[2:4] == [[3.75, 0, 0, 0], [100, 0, 0, 0]]
-    assert encode(data.take(np.flatnonzero(trained)), np.ones(4, bool), missing).encoding == made.encoding
+    assert encode(data.take(np.flatnonzero(trained)), np.ones(4, bool), missing).space.encoding == made.space.encoding
     options = TrainingOptions(missing=missing, validation_fraction=0.34, seed=5)
     rest, _ = data.split(0.34, seed=5, stratified=True)
-    assert encode_table(data, options).encoding == encode(rest, np.ones(4, bool), missing).encoding
+    assert encode_table(data, options).space.encoding == encode(rest, np.ones(4, bool), missing).space.encoding
 
 
 def test_a_model_reads_other_tables(tmp_path):
@@ -257,11 +257,11 @@ def test_a_model_reads_other_tables(tmp_path):
         numbers = store(tmp_path, {"size": [1], "colour": [7], "weight": [2.0], "y": [0]}, name)
         assert read_dataset(numbers, like=data.space).features.tolist() == [[1, 0, 0, 0, 2]]
     bare = encoded(write(tmp_path, "1,red,0\n2,blue,1\n3,red,1\n"), header=False)
-    assert bare.feature_names == ("feature 1", "feature 2=red")
+    assert bare.space.names == ("feature 1", "feature 2=red")
     same = read_dataset(write(tmp_path, "7,red\n", "other.csv"), header=False, labels_needed=False, like=bare.space)
     assert same.features.tolist() == [[7, 1]]
     plain = encoded(write(tmp_path, "a,b,y\n1,2,0\n3,4,1\n"))
-    assert (plain.table, plain.encoding, plain.space) == (None, None, FeatureSpace(2, ("a", "b")))
+    assert (plain.table, plain.space.encoding, plain.space) == (None, None, FeatureSpace(2, ("a", "b")))
     assert "encoding" not in space_to_json(plain.space)
     filled = encoded(tmp_path / "data.csv", "mean")
     assert filled.features.tolist() == plain.features.tolist()
@@ -314,7 +314,7 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     path = write(tmp_path, HEADER + ROWS, "data.txt")
     with pytest.raises(UserError, match=r"data.txt: has texts: --format csv takes them .*looks like csv; if it is"):
         read_dataset(path)
-    assert encoded(path, file_format="csv").feature_names == NAMES
+    assert encoded(path, file_format="csv").space.names == NAMES
     lines = [f"Person {place},{place},{place % 2}\n" for place in range(40)]
     (told,) = encoded(write(tmp_path, "name,a,y\n" + "".join(lines))).remarks
     assert (told.startswith("name: nearly every"), told.endswith("--ignore-column leaves it out")) == (True, True)
@@ -326,7 +326,7 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     for size in (1, 2):
         with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
             run_ranks(size, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks))
-    assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).feature_names == ("a",)
+    assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).space.names == ("a",)
 
 
 def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):

@@ -12,7 +12,7 @@ from support.ranks import run_ranks
 from support.results import assert_same
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.dataset import join_shares
+from p4sgd.host.data.dataset import LabelledSamples, with_features
 from p4sgd.host.data.identity import identify
 from p4sgd.host.distributed import share_of
 from p4sgd.host.distributed.overlap import MergedSums
@@ -43,8 +43,8 @@ def make(samples, features, *, sparse, seed, kind=np.float64, weighted=False):
 def spread(data, ranks):
     """The share of a data set that a rank would have read."""
     own = share_of(ranks, data.samples)
-    about = {"target_names": data.target_names, "sample_weights": data.sample_weights}
-    return join_shares(data.features[own.start : own.stop], data.labels, data.name, ranks, **about)
+    samples = LabelledSamples.of(data, np.arange(data.samples))
+    return with_features(samples, data.features[own.start : own.stop], data.space, ranks)
 
 
 @settings(max_examples=40)

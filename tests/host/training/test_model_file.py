@@ -95,9 +95,9 @@ def test_other_features(features):
     with pytest.raises(UserError, match=f"d .*{features} features, .* 4"):
         trained.decision_function(Dataset(dense, labels, "d"))
     for names in ((), ("a", "b", "c", "d")):
-        assert trained.decision_function(Dataset(same, labels, "rows", feature_names=names)).shape == (20,)
+        assert trained.decision_function(Dataset(same, labels, "rows", space=FeatureSpace(4, names))).shape == (20,)
     with pytest.raises(UserError, match=r"rows: .*features .*order"):
-        trained.decision_function(Dataset(same, labels, "rows", feature_names=("b", "a", "c", "d")))
+        trained.decision_function(Dataset(same, labels, "rows", space=FeatureSpace(4, ("b", "a", "c", "d"))))
 
 
 WHITENED = {f"whitening_{name}": np.zeros(4) for name in ("matrix", "exponent", "centre")}

@@ -122,7 +122,7 @@ def test_columns_beside_texts_and_gaps_are_targets(tmp_path):
     data = read_dataset(**write(*rows))
     assert data.labels.tolist() == [[3, -1], [4, -2], [5, -3], [6, -4]]
     encoded = encode_table(data, TrainingOptions(missing="mean"))
-    assert encoded.feature_names == ("a", "colour=blue", "colour=green", "colour=red")
+    assert encoded.space.names == ("a", "colour=blue", "colour=green", "colour=red")
     assert encoded.features[1].tolist() == pytest.approx([8 / 3, 1, 0, 0])
     again = read_dataset(path, label_column=["y", "z"], like=encoded.space)
     assert again.features.tolist() == encoded.features.tolist()
