@@ -156,16 +156,21 @@ class Scaling:
             statistics.order = order_statistics(sample(), communicator)
         reason = ""
         clamped: tuple[int, ...] = ()
+        crowded: tuple[int, ...] = ()
         if kind == "auto":
             kind, reason = _choose_sparse(statistics, planes) if sparse else ("standard", "the data are dense")
-        if kind in CENTRED and tails and planes > 1:
-            reach = _cheapest_reach(statistics, blocks, communicator, planes)
-            if kind == "standard":
-                statistics.reach = reach
-            else:
-                clamped = tuple(np.flatnonzero(reach > _LOST * REACH[planes] * _width(statistics)).tolist())
-        offset, scale, signed = _MAPS[kind](statistics, planes)
-        crowded: tuple[int, ...] = ()
+        if kind in CENTRED:
+            half_centre, width = _centre_and_width(statistics, kind)
+            reach = REACH[planes] * width
+            if tails and planes > 1:
+                cheapest = _cheapest_reach(statistics, blocks, communicator, planes)
+                if kind == "standard":
+                    reach = np.maximum(reach, cheapest)
+                else:
+                    clamped = tuple(np.flatnonzero(cheapest > _LOST * reach).tolist())
+            offset, scale, signed = _centred(statistics, half_centre, width, reach, planes)
+        else:
+            offset, scale, signed = _MAPS[kind](statistics, planes)
         if statistics.order is not None and kind != "robust" and not (tails and kind == "standard"):
             middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
             crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
@@ -259,24 +264,16 @@ def _raw(statistics: Statistics, planes: int) -> _Map:
     return np.broadcast_to(0.0, shape), np.broadcast_to(np.float64(scale), shape), signed
 
 
-def _standard(statistics: Statistics, planes: int) -> _Map:
-    mean, deviation, _ = statistics.moments
-    return _centred(statistics, statistics.low / 2 + statistics.half_span * mean, deviation, planes)
-
-
-def _robust(statistics: Statistics, planes: int) -> _Map:
-    mean, _, _ = statistics.moments
+def _centre_and_width(statistics: Statistics, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Half the centres, and the widths in units of the spans: means and deviations, or with ``robust`` medians and what
+    quantiles tell, unless these coincide."""
     assert statistics.order is not None
-    middle = statistics.order[0] / 4 + statistics.order[1] / 4
-    centre = np.where(statistics.quantile_width() > 0, middle, statistics.low / 2 + statistics.half_span * mean)
-    return _centred(statistics, centre, _width(statistics), planes)
-
-
-def _width(statistics: Statistics) -> FloatArray:
-    """By quantiles, or the deviation where these coincide; in units of the spans."""
-    _, deviation, _ = statistics.moments
-    width = statistics.quantile_width()
-    return np.where(width > 0, width, deviation)
+    mean, deviation, _ = statistics.moments
+    half_mean = statistics.low / 2 + statistics.half_span * mean
+    if kind == "standard":
+        return half_mean, deviation
+    width, half_median = statistics.quantile_width(), statistics.order[0] / 4 + statistics.order[1] / 4
+    return np.where(width > 0, half_median, half_mean), np.where(width > 0, width, deviation)
 
 
 def _cheapest_reach(
@@ -293,8 +290,10 @@ def _cheapest_reach(
     return reach
 
 
-def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray, planes: int) -> _Map:
-    """Map half the centre to 0 and `REACH` widths, given in units of the spans, or the reach of the statistics, to ±1.
+def _centred(
+    statistics: Statistics, half_centre: FloatArray, width: FloatArray, reach: FloatArray, planes: int
+) -> _Map:
+    """Map the centre to 0 and the reach on either side, in units of the spans as the width is, to ±1.
 
     If most values of a column are the same, all others may be many widths away, and clamping would change all of them.
     Then the range has at least the quantiles 1 % and 99 %, or all values where those coincide too or `_REACH_ALIKE`
@@ -302,7 +301,6 @@ def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray,
     """
     assert statistics.order is not None
     half, signed = statistics.half_span, planes > 1
-    reach = np.maximum(REACH[planes] * width, statistics.reach)
     quarter, three_quarters, *_, least, most = statistics.order[2:]
     alike = quarter == three_quarters
     least, most = np.where(least == most, (statistics.low, statistics.high), (least, most))
@@ -323,20 +321,27 @@ def _centred(statistics: Statistics, half_centre: FloatArray, width: FloatArray,
     if not signed:
         scale /= 2
         offset = half_centre - reach * half
-    mean, deviation, two = statistics.moments
-    one = steps(planes, signed)
-    per_span = one / (REACH[planes] * np.where(two, deviation, 1.0))
-    lower, upper = (
-        np.clip(np.floor((t - mean) * per_span + 0.5), -one, one) if signed else np.full_like(mean, t) for t in (0, 1)
-    )
+    two_valued, lower, upper = _levels_of_two(statistics, planes)
     apart = np.maximum(upper - lower, 1.0)
-    scale = np.where(two, reciprocal(half, unused) * (apart / one), scale)
-    offset = np.where(two, statistics.low / 2 - lower / apart * half, offset)
+    scale = np.where(two_valued, reciprocal(half, unused) * (apart / steps(planes, signed)), scale)
+    offset = np.where(two_valued, statistics.low / 2 - lower / apart * half, offset)
     greatest = np.finfo(np.float64).max / 2
     return 2 * np.clip(offset, -greatest, greatest), scale, signed
 
 
-_MAPS = {"standard": _standard, "robust": _robust, "minmax": _minmax, "maxabs": _maxabs, "none": _raw}
+def _levels_of_two(statistics: Statistics, planes: int) -> tuple[Any, FloatArray, FloatArray]:
+    """Which columns have two values, bool (features,), and the integers that these become, which are never clamped:
+    float64 (features,) each."""
+    mean, deviation, two_valued = statistics.moments
+    if planes == 1:
+        return two_valued, np.zeros_like(mean), np.ones_like(mean)
+    one = steps(planes, True)
+    per_span = one / (REACH[planes] * np.where(two_valued, deviation, 1.0))
+    lower, upper = (np.clip(np.floor((end - mean) * per_span + 0.5), -one, one) for end in (0, 1))
+    return two_valued, lower, upper
+
+
+_MAPS = {"minmax": _minmax, "maxabs": _maxabs, "none": _raw}
 
 
 def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:

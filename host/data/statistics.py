@@ -72,7 +72,7 @@ class Statistics:
 
     ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
     Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add_sums`. ``order`` is the result of `order_statistics`, if
-    known. ``reach``, float64 (features,) or 0, in units of the spans, is how far ranges must go from the mean.
+    known.
     """
 
     def __init__(self, features: int, samples: int) -> None:
@@ -83,7 +83,6 @@ class Statistics:
         self.stored = 0
         self.sums: IntArray | None = None
         self.order: FloatArray | None = None
-        self.reach: FloatArray | float = 0.0
 
     def add(self, features: Features) -> None:
         if features.shape[0] == 0:
@@ -208,14 +207,14 @@ class Tails:
     """How far values lie beyond a range about a centre: what it would cost to clamp there.
 
     ``centre`` and ``reach``, the range on either side of it, are float64 (features,) in units of the spans, the centre
-    from the smallest value on. Only columns that go farther, ``columns``, int (far,), are looked at. ``counts`` of
-    values and ``sums`` of their distances, as integers round(2^31 · distance / span), are exact: int64 (places, far),
-    by quarters of an octave of the distance, from the end of the range on.
+    from the smallest value on. Only columns that go farther and have more than two values, ``columns``, int (far,), are
+    looked at. ``counts`` of values and ``sums`` of their distances, as integers round(2^31 · distance / span), are
+    exact: int64 (places, far), by quarters of an octave of the distance, from the end of the range on.
     """
 
     def __init__(self, statistics: Statistics, centre: FloatArray, reach: FloatArray) -> None:
-        farthest = np.maximum(centre, 1 - centre)
-        self.columns: IntArray = np.flatnonzero((farthest > reach) & ~statistics.constant)
+        farthest, (*_, two_valued) = np.maximum(centre, 1 - centre), statistics.moments
+        self.columns: IntArray = np.flatnonzero((farthest > reach) & ~statistics.constant & ~two_valued)
         self._reach, self._farthest = reach[self.columns], farthest[self.columns]
         self._half_span = statistics.half_span[self.columns]
         self._half_centre = statistics.low[self.columns] / 2 + self._half_span * centre[self.columns]

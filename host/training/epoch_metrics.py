@@ -231,10 +231,11 @@ class EpochMetrics:
         train, known = prepared.train, prepared.space.count
         if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(scaling, Scaling):
             return None
-        if prepared.communicator.size > 1 or not isinstance(train.features, np.ndarray):
-            return None  # no rank has all samples; features of sparse data are not clamped
+        if not isinstance(train.features, np.ndarray):
+            return None  # features of sparse data are not clamped
         form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
-        errors = weights * reading_errors(train.features, scaling, form.stored)
+        errors = prepared.communicator.all_gather(reading_errors(train.features, scaling, form.stored))
+        errors = weights * np.sum(errors, axis=0)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
         names = ", ".join(map(prepared.space.name, worst))
         clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise

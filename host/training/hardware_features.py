@@ -143,15 +143,15 @@ def _stored(features: Any, scaling: Scaling) -> Iterator[tuple[slice, Any, Float
 
 
 def reading_errors(features: npt.NDArray[Any], scaling: Scaling, stored: int) -> FloatArray:
-    """Mean square of what clamping and rounding change of each scaled feature of these dense samples: float64
+    """Sum of squares of what clamping and rounding change of each scaled feature of these dense samples: float64
     (features,)."""
-    errors, steps_of_one = np.zeros(features.shape[1]), steps(stored, scaling.signed)
+    errors: FloatArray = np.zeros(features.shape[1])
+    steps_of_one = steps(stored, scaling.signed)
     size = max(1, _BLOCK_VALUES // features.shape[1])
     for first in range(0, features.shape[0], size):
         exact = scaling.apply(features[first : first + size])
         errors += ((exact - quantize(exact, stored, scaling.signed) / steps_of_one) ** 2).sum(axis=0)
-    means: FloatArray = errors / features.shape[0]
-    return means
+    return errors
 
 
 def hardware_means(

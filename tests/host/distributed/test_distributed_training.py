@@ -109,6 +109,7 @@ def several(data, *, targets):
         ((CONFIG,), {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
         ((CONFIG,), {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
         ((CONFIG,), {"class_weight": "balanced", "validation_fraction": 0.3}),
+        ((CONFIG,), {"sparse": False, "precision": 1, "planes": 2}),  # with a remark on rounding
         ((LISTING, CONFIG), {"skip_zeros": "always", "scaling": "maxabs", "validation_fraction": 0.3}),
         ((LISTING,), {"rows": "classes", "scaling": "maxabs", "validation_fraction": 0.3}),
         (None, {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24}),
@@ -119,10 +120,10 @@ def several(data, *, targets):
 )
 def test_training_is_that_of_one_process(configs, more, tmp_path):
     """With a checkpoint, from which one process goes on. More options are in the matrix."""
-    size, rows, more = 3, more.get("rows"), {name: value for name, value in more.items() if name != "rows"}
-    more |= {} if configs else {"parallel": "data", "scaling": "maxabs"}
-    data = make(101, 60, sparse=True, seed=5, weighted="class_weight" in more)
-    test = make(40, 60, sparse=True, seed=6)
+    size, more = 3, more | ({} if configs else {"parallel": "data", "scaling": "maxabs"})
+    rows, sparse = more.pop("rows", None), more.pop("sparse", True)
+    data = make(101, 60, sparse=sparse, seed=5, weighted="class_weight" in more)
+    test = make(40, 60, sparse=sparse, seed=6)
     if rows:
         data, test = (several(each, targets=rows == "targets") for each in (data, test))
     workers = 1 if configs is None else size
@@ -153,6 +154,7 @@ def test_training_is_that_of_one_process(configs, more, tmp_path):
 
     results = run_ranks(size, run)
     ignored = () if configs == (CONFIG,) else ("remarks",)
+    assert any("above that in training" in remark for remark in one.remarks) == (not sparse)
     for result, _ in results:
         assert_same(result, one, *ignored)
     assert len({last for _, last in results}) == 1, "all ranks know what the first has written"
