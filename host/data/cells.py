@@ -21,11 +21,20 @@ EXACT = 1 << 53
 """From here on float64 does not represent every integer."""
 
 
-def check_exact(text: str, name: str = "") -> None:
-    """Refuse an integer of 2^53 or more, which float64 may not tell from others; ``text`` is any number."""
-    if re.fullmatch(r"[+-]?\d+", text) and abs(float(text)) >= EXACT:
-        place = f"{name}: " if name else ""
-        raise UserError(f"{place}the label {text} is too large to be told from others: use labels below 2^53")
+TOO_LARGE = "too large to be told from others: use labels below 2^53"
+
+
+def is_too_large(text: str) -> bool:
+    """Whether a number is an integer that float64 may not tell from others."""
+    return re.fullmatch(r"[+-]?\d+", text) is not None and abs(float(text)) >= EXACT
+
+
+class LabelError(UserError):
+    """A label that is none, of a ``sample`` from 0, of which the reader of the format may know the place."""
+
+    def __init__(self, sample: int, problem: str) -> None:
+        super().__init__(f"the label of sample {sample + 1} {problem}")
+        self.sample, self.problem = sample, problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +47,13 @@ class RawLabels:
 
     @classmethod
     def from_column(cls, column: Any, notation: Notation = PLAIN) -> Self:
+        """Those in a pyarrow array of texts, of which gaps become empty, and numbers are as Python writes them."""
         encoded = column.dictionary_encode()
+        texts, places = notation.respell_labels(encoded.dictionary.to_pylist()), encoded.indices
+        if places.null_count:
+            places, texts = places.fill_null(len(texts)), [*texts, ""]
         # Not to_numpy, which imports pandas where that is installed, for a second.
-        texts = notation.respell_labels(encoded.dictionary.to_pylist())
-        return cls(np.from_dlpack(encoded.indices).astype(np.intp), texts)
+        return cls(np.from_dlpack(places).astype(np.intp), texts)
 
     @classmethod
     def join(cls, parts: Iterable[Self]) -> Self:
@@ -58,34 +70,43 @@ class RawLabels:
             joined.append(np.array([places.setdefault(text, len(places)) for text in part.texts], np.intp)[part.values])
         return cls(np.concatenate(joined), list(places))
 
-    def encode(self, name: str) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
+    def encode(self) -> tuple[npt.NDArray[np.float64], tuple[str, ...]]:
         """Labels as float64 (samples,), and the names of the classes, empty if all labels are numbers.
 
-        Names are numbered from 0 in alphabetical order. Raises `UserError`, with the ``name`` of the source, if a label
-        is missing or is too large an integer, or if some are numbers and others are not.
+        Names are numbered from 0 in alphabetical order. Raises `LabelError` if a label is missing, infinite, or too
+        large an integer, or if some are numbers and others are not.
         """
         if self.texts is None:
-            if self.values.dtype.kind in "iu" and self.values.size:
-                check_exact(str(self.values.min()), name)
-                check_exact(str(self.values.max()), name)
-            return self.values.astype(np.float64), ()
+            values = self.values.astype(np.float64)
+            self._refuse(np.isnan(values), "is missing: leave that sample out")
+            self._refuse(np.isinf(values), "is {}: it must be finite")
+            self._refuse((np.abs(values) >= EXACT) & (self.values.dtype.kind in "iu"), f"is {{}}, {TOO_LARGE}")
+            return values, ()
         texts = [text.strip() for text in self.texts]
-        missing = [place for place, text in enumerate(texts) if text in MISSING]
-        if missing:
-            sample = int(np.isin(self.values, missing).argmax())
-            raise UserError(f"{name}: the label of sample {sample + 1} is missing: leave that sample out")
-        numbers = [number(text) for text in texts]
-        words = [text for text, value in zip(texts, numbers, strict=True) if value is None]
-        if not words:
-            for text in texts:
-                check_exact(text, name)
-            return np.array(numbers, dtype=np.float64)[self.values], ()
-        if len(words) < len(texts):
-            raise UserError(f"{name}: the label {words[0]!r} is not a number, unlike others: correct it")
-        if all(map(other_notations, words)):
-            raise UserError(f"{name}: the label {words[0]!r} is not a number: say {ways_to_read(words[0])}")
-        known = {text: float(place) for place, text in enumerate(sorted(set(words)))}
-        return np.array([known[text] for text in texts])[self.values], tuple(known)
+        self._refuse([text in MISSING for text in texts], "is missing: leave that sample out")
+        numbers: npt.NDArray[np.float64] = np.array(list(map(number, texts)), np.float64)  # NaN for words
+        words = np.array([number(text) is None for text in texts])
+        self._refuse(~(words | np.isfinite(numbers)), "is {}: it must be finite")
+        self._refuse(list(map(is_too_large, texts)), f"is {{}}, {TOO_LARGE}")
+        if words.any():
+            first = texts[self.values[0]]
+            self._refuse(words != words[self.values[0]], f"is {{!r}}, but {first!r} before: name all, or number all")
+            if all(map(other_notations, texts)):
+                self._refuse(words, f"is {{!r}}, which is not a number: say {ways_to_read(first)}")
+            known = {text: float(place) for place, text in enumerate(sorted(set(texts)))}
+            return np.array([known[text] for text in texts])[self.values], tuple(known)
+        return numbers[self.values], ()
+
+    def _refuse(self, wrong: npt.ArrayLike, problem: str) -> None:
+        """Raise `LabelError` for the first of some labels, bool (samples,) or of texts (texts,)."""
+        places = np.argwhere(
+            np.asarray(wrong, np.bool_) if self.texts is None else np.asarray(wrong, np.bool_)[self.values]
+        )
+        if places.size:
+            label = self.values[tuple(places[0])]
+            raise LabelError(
+                int(places[0][0]), problem.format(label if self.texts is None else self.texts[label].strip())
+            )
 
 
 class CellError(Exception):

@@ -122,7 +122,10 @@ class Dataset:
             if values.shape != shape:
                 problem = f"there are {self.samples:,} samples, but {what} of shape {values.shape}"
                 raise UserError(f"{self.name}: {problem}")
-        check_labels(self.labels, self.name)
+        strange = np.argwhere(~np.isfinite(self.labels))
+        if strange.size:
+            label = self.labels[tuple(strange[0])]
+            raise UserError(f"{self.name}: the label of sample {strange[0][0] + 1} is {label}: leave that sample out")
         if self.sample_weights is not None:
             check_numbers(self.sample_weights, WEIGHT, self.name)
 
@@ -248,14 +251,6 @@ class TrainingRows(Protocol):
 
 Labelled: TypeAlias = Dataset | LabelledSamples
 """Labelled samples, with or without their features."""
-
-
-def check_labels(labels: FloatArray, name: str) -> None:
-    """Refuse labels that are NaN or infinite, (samples,) or (samples, targets)."""
-    strange = np.argwhere(~np.isfinite(labels))
-    if strange.size:
-        place = tuple(strange[0])
-        raise UserError(f"{name}: the label of sample {place[0] + 1} is {labels[place]}: leave that sample out")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

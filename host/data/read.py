@@ -1,5 +1,6 @@
 """Data sets by name: files of all formats, and scikit-learn's built-in data sets."""
 
+import contextlib
 import difflib
 import importlib
 import re
@@ -60,8 +61,8 @@ _BAR = re.compile(rb"([-+.\d][^|,;:#\t]*)?\|([^\s|]+ |\s)")
 STANDARD_INPUT = "-"
 """Name of the data that are read from standard input."""
 
-_copies: list[tuple[Any, Any]] = []
-"""Standard input as it was last read, and the file with its copy."""
+_copies: dict[Any, Any] = {}
+"""Files with copies of what can be read once: of standard input by its stream, and of pipes by their paths."""
 
 _MAX_HASH_BITS = 28
 """With 2^28 features a model file has 7 GB."""
@@ -127,7 +128,7 @@ def open_source(
         found, guessed = find_format(source, file_format)
         module, class_name = FORMATS[found]
         reader: type[Source] = getattr(importlib.import_module(module), class_name)
-        name = "standard input" if source == STANDARD_INPUT else None
+        name = "standard input" if source == STANDARD_INPUT else str(source)
         made = reader(local_file(source), options, found if guessed else None, name)
     if options.dates != "text" and not made.fills_gaps:
         raise UserError(f"{source}: {option('dates', options.dates)} is for CSV and Parquet files: leave it out")
@@ -145,12 +146,13 @@ def read_ids(source: str | Path, **reading: Any) -> tuple[str, list[str]]:
 
 
 def local_file(source: str | Path) -> Path:
-    """The path of a file; of ``-`` that of a temporary copy of standard input, which can be read once."""
-    if source != STANDARD_INPUT:
-        return Path(source)
-    if not _copies or _copies[0][0] is not sys.stdin:
-        _copies[:] = [(sys.stdin, temporary_file(iter(lambda: sys.stdin.buffer.read(1 << 20), b"")))]
-    return Path(_copies[0][1].name)
+    """The path of a file; of ``-`` and of pipes, which can be read once, that of a temporary copy."""
+    path, piped = Path(source), source == STANDARD_INPUT
+    origin = sys.stdin if piped else str(source)
+    if origin not in _copies and (piped or path.is_fifo()):
+        with contextlib.nullcontext(sys.stdin.buffer) if piped else open(path, "rb") as file:
+            _copies[origin] = temporary_file(iter(lambda: file.read(1 << 20), b""))
+    return Path(_copies[origin].name) if origin in _copies else path
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
@@ -166,7 +168,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
         )
     guessed = False
     if file_format is None:
-        file_format = _EXTENSIONS.get(Path(plain_name(path)).suffix)
+        file_format = _EXTENSIONS.get(Path(plain_name(Path(source))).suffix)
     if file_format is None:
         file_format, guessed = _guess_format(path, str(source)), True
     if file_format not in FORMATS:

@@ -10,7 +10,7 @@ from p4sgd.host.data.cells import CellError, suits
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.survey import Survey, no_dates
 from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
-from p4sgd.host.errors import UserError
+from p4sgd.host.errors import UserError, listed
 from p4sgd.host.estimators.parameters import value_errors, warn
 
 NAME = "X"
@@ -42,6 +42,9 @@ def as_table(X: Any, *, numbers: bool) -> Any:
     import pyarrow as pa
 
     if hasattr(X, "iloc"):
+        if not X.columns.is_unique:
+            twice = list(map(str, X.columns[X.columns.duplicated()].unique()))
+            raise ValueError(f"X: several columns are called {listed(twice, 5)}: give each a name of its own")
         X = X.copy(deep=False)
         for name, dtype in X.dtypes.items():  # what pyarrow knows nothing of
             if hasattr(dtype, "categories") and dtype.categories.dtype.kind == "O":  # ranges, for example

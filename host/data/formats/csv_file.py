@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from p4sgd.host.data.cells import Cells, RawLabels, check_exact
+from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
@@ -34,7 +34,6 @@ from p4sgd.host.data.formats.text_file import (
 )
 from p4sgd.host.data.notation import Notation, other_notations
 from p4sgd.host.data.sample_numbers import suits
-from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
@@ -109,8 +108,8 @@ class CsvSource(TableSource):
                 strange = any(not suits(values, role).all() for role, values in beside.items())
                 if strange or not np.isfinite(block).all():
                     raise NotNumbersError
-                label = None if columns.label is None else self._labels_of(batch.column(str(columns.label)))
-                yield Rows(block, label, beside)
+                label = None if columns.label is None else batch.column(str(columns.label))
+                yield Rows(block, None if label is None else RawLabels.from_column(label, self._notation), beside)
         except pa.ArrowInvalid:
             raise NotNumbersError from None
 
@@ -143,12 +142,6 @@ class CsvSource(TableSource):
             if text.strip(b"\r\n"):  # pyarrow rejects blocks without lines
                 reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
                 yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
-
-    def survey(self, ranks: Communicator) -> Table:
-        table = super().survey(ranks)
-        if self.guessed is not None and not table.plain:  # any text with commas in it would do
-            raise UserError(f"{self.name}: has texts: --format {self.guessed} takes them for those of a table")
-        return table
 
     def settle(self, ranks: Communicator) -> FeatureSpace:
         space, guessed = super().settle(ranks), self._decoded[1]
@@ -184,12 +177,7 @@ class CsvSource(TableSource):
         return f"{self.name}, line {line}, {self.columns[column]}"
 
     def _labels(self, arrays: Arrays) -> RawLabels:
-        if Cells(arrays.label, self._notation).gaps.any():
-            self.check_labels()
-        return self._labels_of(arrays.label)
-
-    def _labels_of(self, labels: Any) -> RawLabels:
-        return RawLabels.from_column(labels, self._notation)
+        return RawLabels.from_column(arrays.label, self._notation)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         before = lines_before(self._utf8, self.share, self._form.skipped)
@@ -252,27 +240,6 @@ class CsvSource(TableSource):
     def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
         return open_share(self._utf8, self.share, self._form.skipped, self._watch)
 
-    def check_labels(self) -> None:
-        """Refuse a label that is invalid, or not a number or text like the labels before, with its line."""
-        label = self.columns.label
-        if label is None:
-            return
-        first: str | None = None
-        number = self._notation.number
-        for line, fields in self._records():
-            text = fields[label].strip()
-            value = number(text)
-            place = f"{self.name}, line {line}, {self.columns[label]}"
-            if text in self._notation.missing:
-                raise UserError(f"{place}: the label is missing: leave the line out")
-            if value is not None and not np.isfinite(value):
-                raise UserError(f"{place}: the label is {text}: it must be finite")
-            check_exact(self._notation.respelled(text) if value is not None else text, place)
-            if first is None:
-                first = text
-            elif (value is None) != (number(first) is None):
-                raise UserError(f"{place}: the label is {text!r}, but {first!r} before: name all, or number all")
-
 
 def _open_quote(text: bytes, delimiter: str) -> int | None:
     """Offset of the quote that opens a field which a text, some lines, does not end; ``None`` if all of them end.
@@ -302,6 +269,9 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
     with open_data(path) as file:
         lines = enumerate(file)
         skipped, raw = next(filter(_not_blank, lines), (0, b""))
+        told = re.fullmatch(rb'"?sep=([ -~\t])"?\s*', raw)  # a line for Excel
+        if told:
+            skipped, raw = next(filter(_not_blank, lines), (0, b""))
         _, following = next(filter(_not_blank, lines), (0, b""))
     if not raw:
         raise UserError(f"{name}: the file is empty")
@@ -317,7 +287,7 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
     csv.field_size_limit(_MAX_FIELD)
     below = following.decode(errors="replace")
-    delimiter = options.delimiter or _delimiter(text, below)
+    delimiter = options.delimiter or (told[1].decode() if told else _delimiter(text, below))
     reader = csv.reader([text, ""], delimiter=delimiter)
     try:
         fields = [field.strip() for field in next(reader)]

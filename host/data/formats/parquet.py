@@ -93,13 +93,8 @@ class ParquetSource(TableSource):
         import pyarrow as pa
 
         label = arrays.label
-        if label.null_count:
-            row = arrays.first + int(label.is_null().to_numpy(zero_copy_only=False).argmax())
-            assert self.columns.label is not None
-            place = self._locate(row, self.columns.label)
-            raise UserError(f"{place}: the value is missing: fill it in or leave the row out")
         if not is_numeric(label.type):
             return RawLabels.from_column(Cells(label).array)
         if not pa.types.is_integer(label.type):
             label = label.cast(pa.float64(), safe=False)
-        return RawLabels(label.to_numpy())
+        return RawLabels(label.to_numpy(zero_copy_only=False))

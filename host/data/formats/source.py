@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.cells import RawLabels
+from p4sgd.host.data.cells import LabelError, RawLabels
 from p4sgd.host.data.columns import Columns, ReadOptions
-from p4sgd.host.data.dataset import Dataset, LabelledSamples, check_labels, with_features
+from p4sgd.host.data.dataset import Dataset, LabelledSamples, with_features
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.matrix import Features, find_not_finite
@@ -124,8 +124,9 @@ class Source(ABC):
         """The features of all blocks as those of `settle`, and further labels, if any; may add remarks."""
         return features, None
 
-    def check_labels(self) -> None:  # noqa: B027
-        """Raise a `UserError` that names the line of the first label that is wrong, if the format has lines."""
+    def label_place(self, sample: int) -> str | None:
+        """Where the label of a sample of the share is, for messages, if the format has lines."""
+        return None
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -274,11 +275,11 @@ class _Joined:
             unlabelled = np.zeros(sum(ranks.all_gather(samples)))
             return LabelledSamples(source.name, unlabelled, labelled=False, **own)
         try:
-            values, names = RawLabels.join(ranks.all_gather(RawLabels.join(self._labels))).encode(source.name)
-            check_labels(values, source.name)
-        except UserError:
-            source.check_labels()
-            raise
+            values, names = RawLabels.join(ranks.all_gather(RawLabels.join(self._labels))).encode()
+        except LabelError as error:
+            row = error.sample - sum(ranks.all_gather(samples)[: ranks.rank])
+            place = source.label_place(row) if 0 <= row < samples else None
+            raise UserError(f"{place}: the label {error.problem}" if place else f"{source.name}: {error}") from None
         return LabelledSamples(source.name, values, names, **own)
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.cells import RawLabels, check_exact
+from p4sgd.host.data.cells import TOO_LARGE, RawLabels, is_too_large
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, SparseRows, csr
@@ -231,7 +231,8 @@ def finite(word: bytes, what: str, name: bytes | int | None = None) -> float:
 def label_of(word: bytes) -> float:
     """The label that a word stands for; `UserError` for an integer that float64 may not tell from others."""
     value = finite(word, "the label")
-    check_exact(word.decode())
+    if is_too_large(word.decode()):
+        raise UserError(f"the label is {word.decode()}, {TOO_LARGE}")
     return value
 
 

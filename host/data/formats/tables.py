@@ -76,7 +76,7 @@ class TableSource(Source):
 
     @abstractmethod
     def _labels(self, arrays: Arrays) -> RawLabels:
-        """The labels of some rows; `UserError` if one is missing."""
+        """The labels of some rows."""
 
     @abstractmethod
     def _numbers(self) -> Iterator[Rows]:
@@ -127,6 +127,9 @@ class TableSource(Source):
         title = self.columns.names[place] if self.columns.names else f"column {place + 1}"
         texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
         return title, [text or "" for part in texts for text in part]
+
+    def label_place(self, sample: int) -> str | None:
+        return None if self.columns.label is None else self._locate(sample, self.columns.label)
 
     def _tell(self, cell: CellError) -> UserError:
         return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)

@@ -76,7 +76,10 @@ def test_sparse_npz(tmp_path, form):
         ({"X": X[0], "y": Y}, "must be a matrix"),
         ({"X": X, "y": np.array(["a", "", "b"])}, "the label of sample 2 is missing: leave that sample out"),
         ({"X": X, "y": np.array([b"a", b"b", b"\xff"])}, "labels: hold bytes that are not UTF-8 text"),
-        ({"X": X, "y": np.array([1, 2, 2**64 - 1], np.uint64)}, "the label 18446744073709551615 is too large"),
+        (
+            {"X": X, "y": np.array([1, 2, 2**64 - 1], np.uint64)},
+            "the label of sample 3 is 18446744073709551615, too large",
+        ),
         ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
         ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix"),
         ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
@@ -165,9 +168,12 @@ def test_the_index_of_pandas_is_no_column(tmp_path, index):
         ({"a": [1, np.nan], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing .nan.: fill it in or"),
         ({"a": [1, None], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing"),
         ({"b": [0, 1], "a": [1, np.inf], "y": [0, 1]}, ", row 2, column 2 .a.: the value is inf: it must be finite"),
-        ({"a": [1, 2], "label": [0, None]}, ", row 2, column 2 .label.: the value is missing: fill it in or leave"),
-        ({"a": [1, 2], "label": [0, -(2**53)]}, ": the label -9007199254740992 is too large to be told from others"),
-        ({"a": [1, 2], "label": [0, np.nan]}, ": the label of sample 2 is nan"),
+        ({"a": [1, 2], "label": [0, None]}, ", row 2, column 2 .label.: the label is missing: leave that"),
+        (
+            {"a": [1, 2], "label": [0, -(2**53)]},
+            ", row 2, column 2 .label.: the label is -9007199254740992, too large to be told",
+        ),
+        ({"a": [1, 2], "label": [0, np.nan]}, ", row 2, column 2 .label.: the label is missing"),
         ({"label": [0, 1]}, ": there is only a label column"),
         ({"a": pa.array([], pa.float64()), "label": pa.array([], pa.float64())}, ": there are no samples"),
     ],
@@ -190,7 +196,7 @@ def test_npy_and_misnamed_files(tmp_path):
         read_dataset(tmp_path / "a.npz")
     np.save(path, np.array([[2**60, 2**53 - 1], [3, -(2**53) + 1]]))
     assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
-    with pytest.raises(UserError, match=f"the label {2**60} is too large"):
+    with pytest.raises(UserError, match=f"the label of sample 1 is {2**60}, too large"):
         read_dataset(path, label_column=1)
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UserError, match="it holds Python objects, not numbers"):

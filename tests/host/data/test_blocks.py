@@ -128,7 +128,8 @@ MISTAKES = [
     ("data.csv", NO_LABEL + b"1,inf,a\n", "line 41, column 2: the value is inf"),
     *[(name, (47, 3, np.inf), "row 48, feature 4: the value is inf") for name in ("data.npy", "sparse.npz")],
     ("data.parquet", (47, 3, np.inf), "row 48, column 4 (c3): the value is inf"),
-    *[(name, (47, -1, np.nan), "the label of sample 48 is nan") for name in ("data.npy", "data.npz", "data.parquet")],
+    *[(name, (47, -1, np.nan), "the label of sample 48 is missing") for name in ("data.npy", "data.npz")],
+    ("data.parquet", (47, -1, np.nan), "row 48, column 8 (label): the label is missing"),
 ]
 
 

@@ -42,6 +42,7 @@ def write(tmp_path, text):
         ROWS.replace("\n", "\n\n"),
         (HEADER + ROWS).replace(",", ";"),
         (HEADER + ROWS).replace(",", "\t"),
+        "\nsep=_\n" + (HEADER + ROWS).replace(",", "_"),
         (HEADER + ROWS).replace(",", " , "),
         '"age, years",height,label\n' + ROWS,
         '"1","2.5","0"\n3,-4e2,1\n5,6,"1"\n',
@@ -54,7 +55,7 @@ def test_forms(tmp_path, monkeypatch, text, reader):
         yield
 
     if reader == "numbers":
-        monkeypatch.delattr(csv_file.CsvSource, "survey")
+        monkeypatch.setattr(csv_file.CsvSource, "survey", None)
     else:
         monkeypatch.setattr(csv_file.CsvSource, "_numbers" if reader == "texts" else "_parsed", refuse)
     data = read_dataset(write(tmp_path, text))
@@ -75,9 +76,9 @@ MISTAKES = [  # contents, options, and the message after the name of the file
         ": several columns are called 'a': choose with --label-column NUMBER",
     ),
     ("1,2,0\n3,4,1\n5,6,one\n", {}, ", line 3, column 3: the label is 'one', but '0' before"),
-    ("1,2,0\n3,4,9007199254740993\n", {}, ", line 2, column 3: the label 9007199254740993 is too large to be told"),
+    ("1,2,0\n3,4,9007199254740993\n", {}, ", line 2, column 3: the label is 9007199254740993, too large to be told"),
     ("1,2,0\n3,4,inf\n", {}, ", line 2, column 3: the label is inf: it must be finite"),
-    ("1,2,x\n3,4, NA\n5,6,y\n", {"header": False}, ", line 2, column 3: the label is missing: leave the line out"),
+    ("1,2,x\n3,4, NA\n5,6,y\n", {"header": False}, ", line 2, column 3: the label is missing: leave that sample out"),
     *[
         (f"{HEADER}{ROWS}{bad}\n{ROWS}", {}, f", line 5{problem}")
         for bad, problem in [

@@ -413,7 +413,7 @@ MISTAKES = {
         (b"1 1:1_0", "the value of feature 1 is '1_0': not a number"),
         (b"1 1_0:1", "'1_0:1' does not begin with a whole number"),
         (b"1_0 1:1", "the label is '1_0': not a number"),
-        (b"9007199254740992 1:1", "the label 9007199254740992 is too large to be told from others"),
+        (b"9007199254740992 1:1", "the label is 9007199254740992, too large to be told from others"),
         (b"1 \x00", "holds a zero byte"),
         (b"1 \xff:1", "is not UTF-8 text"),
     ],
@@ -432,7 +432,7 @@ MISTAKES = {
         (b"1 |n a:inf", "the value of feature 'a' is inf: it must be finite"),
         (b"1 |n:1e300 a:1e300", "the value of feature 'a' times its namespace's scale is too large"),
         (b"1_0 | a", "the label is '1_0': not a number"),
-        (b"9007199254740993 | a", "the label 9007199254740993 is too large to be told from others"),
+        (b"9007199254740993 | a", "the label is 9007199254740993, too large to be told from others"),
         (b"1 |n a\0", "holds a zero byte"),
     ],
 }
