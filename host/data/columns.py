@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.notation import MISSING, PLAIN, Notation, number
+from p4sgd.host.data.notation import MISSING, PLAIN, Notation
 from p4sgd.host.data.reading import TableColumn, TableReading
 from p4sgd.host.data.sample_numbers import OFFSETS, ROLES, WEIGHT
 from p4sgd.host.errors import UserError, listed
@@ -125,18 +125,22 @@ class Columns:
     def targets(self) -> int:
         return max(0, len(self.labels) - 1)
 
+    def title(self, place: int) -> str:
+        """Header of a column, or its number."""
+        return self.names[place] if self.names else f"column {place + 1}"
+
     @property
     def label_titles(self) -> tuple[str, ...]:
-        """Headers of the labels, or their numbers."""
-        return tuple(self.names[place] if self.names else f"column {place + 1}" for place in self.labels)
+        return tuple(map(self.title, self.labels))
+
+    def column(self, place: int) -> TableColumn:
+        return TableColumn(place + 1, self.names[place] if self.names else "")
 
     @property
     def reading(self) -> TableReading:
         """What to remember to read other tables alike."""
-        places = (*self.labels, *self.ignored, *self.beside.values())
-        kept = {place: TableColumn(place + 1, self.names[place] if self.names else "") for place in places}
-        labels, ignored = (tuple(kept[place] for place in each) for each in (self.labels, self.ignored))
-        beside: dict[str, Any] = {role: kept[place] for role, place in self.beside.items()}
+        labels, ignored = (tuple(map(self.column, places)) for places in (self.labels, self.ignored))
+        beside: dict[str, Any] = {role: self.column(place) for role, place in self.beside.items()}
         return TableReading(self.count, labels, ignored=ignored, **beside)
 
     def __getitem__(self, place: int) -> str:
@@ -165,11 +169,6 @@ class Columns:
         """Headers of the features, further labels included; empty if there are none."""
         return tuple(self.names[place] for place in self.features) if self.names else ()
 
-    @property
-    def numbered(self) -> list[tuple[int, str]]:
-        """Number from 1 and header of each feature; the header is empty if there are none."""
-        return [(place + 1, self.names[place] if self.names else "") for place in self.features]
-
 
 def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions, source: str) -> Columns:
     """Find the labels and the features of a table of so many columns, with their headers, if there are any.
@@ -184,39 +183,26 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     some are missing.
     """
     table, like = Columns(source, count, tuple(names or ())), options.like
-    ignored = {table.find(choice, "--ignore-column") for choice in options.ignore_columns}
+    uses = _chosen(table, options)
     if options.id_column is not None:
         place = table.find(options.id_column, "--id-column")
         table = replace(table, id=place)
         if like is None or not table.names or table.names[place] not in like.column_names:
-            ignored.add(place)
-    roles = _find_roles(table, options, ignored)
-    named = [] if options.label_column is None else [options.label_column, *options.target_columns]
-    if table.names and not options.labels_needed:
-        named = [choice for choice in named if choice in table.names or number(str(choice)) is not None]
-    labels = [table.find(choice, "--label-column") for choice in named]
-    for place in labels:
-        if place in ignored:
-            raise table.refusal(place, "is the label, so it cannot be ignored")
-        for role, other in roles.items():
-            if other == place:
-                raise table.refusal(place, f"is the label, so it cannot have the {role}s")
-        if labels.count(place) > 1:
-            raise table.refusal(place, "is a label already: name it once")
+            uses.setdefault(place, _IGNORED)
     # Numbers of columns are not what they were where the user leaves columns out.
     known = None if like is None or (options.ignore_columns and not table.names) else like.reading
     if known is not None:
-        for role, column in known.beside.items():
-            given = roles.keys() & ({role} if role == WEIGHT else OFFSETS)
-            found = known.find(column, table.names, count)
-            if found is not None and not given and found not in (*ignored, *labels, *roles.values()):
-                roles[role] = found
-        again = [known.find(column, table.names, count) for column in known.ignored]
-        ignored |= {place for place in again if place is not None and place not in (*labels, *roles.values())}
-    if like is not None and like.offset is not None and not roles.keys() & OFFSETS:
-        raise _lacks_offsets(source, like)
-    left = [place for place in range(count) if place not in ignored and place not in roles.values()]
-    if not left:
+        _add_known(uses, table, known)
+    beside = {role: place for place, role in uses.items() if role in ROLES}
+    if like is not None and like.offset is not None and not beside.keys() & OFFSETS:
+        column = None if like.reading is None else like.reading.beside.get(like.offset)
+        lacks = f"the model was trained with an {like.offset} of every sample"
+        if column is not None:
+            lacks = f"the {like.offset} column {column.header or column.number} is missing, which the model needs"
+        raise UserError(f"{source}: {lacks}: --{like.offset}-column names one")
+    labels = [place for place, use in uses.items() if use == _LABEL]
+    left = [place for place in range(count) if place not in uses]
+    if not left and not labels:
         raise UserError(f"{source}: all {count} columns are to be ignored, none is left")
     if options.label_column is None:
         labels = _find_labels(table, left, options)
@@ -224,64 +210,68 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
     if not features:
         raise UserError(f"{source}: there is only a label column, no features")
     if like is not None:
-        beside = f" beside the label ({', '.join(table[place] for place in labels)})" if labels else ""
-        if table.names and like.column_names:
-            chosen = _in_order(features, table.names, like.column_names, source, beside)
-            strange = [table.names[place] for place in features if place not in chosen]
-            if strange:
-                remarks.append(f"left out what the model does not know: {listed(strange, _SHOWN)}")
-            features = chosen
-        elif len(features) != like.column_count:
-            raise UserError(f"{source}: there are {len(features)} features{beside}, {like.column_count} are needed")
+        features = _known_features(table, features, labels, like)
+        strange = [table.names[place] for place in sorted({*left}.difference(features, labels))]
+        if strange:
+            remarks.append(f"left out what the model does not know: {listed(strange, _SHOWN)}")
     if not options.labels_needed:
-        offsets = {kind: roles[kind] for kind in OFFSETS if kind in roles}
-        return replace(table, features=features, beside=offsets, remarks=tuple(remarks))
-    trained = () if known is None or options.label_column is not None else known.labels
-    missing = [each.header for each in trained if table.names and each.header and each.header not in table.names]
-    if missing:
-        them = ", ".join(table[place] for place in labels)
-        remarks.append(f"the label column {listed(missing, _SHOWN)} is missing: labels are those of {them}")
+        beside = {kind: beside[kind] for kind in OFFSETS if kind in beside}
+        return replace(table, features=features, beside=beside, remarks=tuple(remarks))
+    if options.label_column is None and known is not None and table.names:
+        missing = [each.header for each in known.labels if each.header and each.header not in table.names]
+        if missing:
+            them = ", ".join(table[place] for place in labels)
+            remarks.append(f"the label column {listed(missing, _SHOWN)} is missing: labels are those of {them}")
     if options.label_column is None and like is None and table.names and labels == left[-1:]:
         name = table.names[left[-1]].strip().lower()
         if name and name not in LABEL_NAMES:
             remarks.append(f"labels are those of the last column, {table[left[-1]]}: --label-column NAME takes another")
-    return Columns(
-        source,
-        count,
-        table.names,
-        (*features, *labels[1:]),
-        tuple(labels),
-        roles,
-        tuple(sorted(ignored)),
-        tuple(remarks),
-        table.id,
+    return replace(
+        table,
+        features=(*features, *labels[1:]),
+        labels=tuple(labels),
+        beside=beside,
+        ignored=tuple(sorted(place for place, use in uses.items() if use == _IGNORED)),
+        remarks=tuple(remarks),
     )
 
 
-def _find_roles(table: Columns, options: ReadOptions, ignored: set[int]) -> dict[str, int]:
-    """Indices of the columns of numbers of samples that the user has chosen, by role."""
-    roles: dict[str, int] = {}
-    for role in ROLES:
-        choice = getattr(options, f"{role}_column")
-        if choice is None:
-            continue
-        place = table.find(choice, f"--{role}-column")
-        if place in ignored or place in roles.values():
-            other = "be ignored" if place in ignored else "be another number of the sample"
-            raise table.refusal(place, f"has the {role}s, so it cannot {other}")
-        roles[role] = place
-    if all(kind in roles for kind in OFFSETS):
+_IGNORED, _LABEL = "ignored", "label"
+"""Uses of columns beside `ROLES`."""
+
+_CANNOT = {_IGNORED: "be ignored", **{role: f"have the {role}s" for role in ROLES}}
+
+
+def _chosen(table: Columns, options: ReadOptions) -> dict[int, str]:
+    """What the user says that columns are, by index; `UserError` if a column is to be several things."""
+    uses = {table.find(choice, "--ignore-column"): _IGNORED for choice in options.ignore_columns}
+    labels = [] if options.label_column is None else [options.label_column, *options.target_columns]
+    if table.names and not options.labels_needed:
+        labels = [choice for choice in labels if choice in table.names or is_number(choice)]
+    chosen = [(role, choice) for role in ROLES if (choice := getattr(options, f"{role}_column")) is not None]
+    for use, choice in (*chosen, *((_LABEL, label) for label in labels)):
+        place = table.find(choice, f"--{use}-column")
+        if place in uses:
+            what = f"{'is the label' if use == _LABEL else f'has the {use}s'}, so it cannot {_CANNOT.get(uses[place])}"
+            raise table.refusal(place, "is a label already: name it once" if uses[place] == _LABEL else what)
+        uses[place] = use
+    if all(kind in uses.values() for kind in OFFSETS):
         remedy = "add the logarithm of the exposure to the offset, and give that alone"
         raise UserError(f"{table.source}: has --offset-column and --exposure-column: {remedy}")
-    return roles
+    return uses
 
 
-def _lacks_offsets(source: str, like: FeatureSpace) -> UserError:
-    column = None if like.reading is None else like.reading.beside.get(like.offset or "")
-    lacks = f"the model was trained with an {like.offset} of every sample"
-    if column is not None:
-        lacks = f"the {like.offset} column {column.header or column.number} is missing, which the model needs"
-    return UserError(f"{source}: {lacks}: --{like.offset}-column names one")
+def _add_known(uses: dict[int, str], table: Columns, known: TableReading) -> None:
+    """Add weights, offsets and ignored columns of the training data to what the user has chosen."""
+    given = set(uses.values())
+    for role, column in known.beside.items():
+        place = known.find(column, table.names, table.count)
+        if place is not None and given.isdisjoint([role] if role == WEIGHT else OFFSETS):
+            uses.setdefault(place, role)
+    for column in known.ignored:
+        place = known.find(column, table.names, table.count)
+        if place is not None:
+            uses.setdefault(place, _IGNORED)
 
 
 def is_number(column: str | int | None) -> bool:
@@ -332,19 +322,26 @@ def _find_labels(table: Columns, places: Sequence[int], options: ReadOptions) ->
     return [places[rank] for rank in ranks] if len(places) == like.column_count + len(ranks) else [places[-1]]
 
 
-def _in_order(
-    features: tuple[int, ...], names: tuple[str, ...], wanted: tuple[str, ...], source: str, beside: str
+def _known_features(
+    table: Columns, features: tuple[int, ...], labels: Sequence[int], like: FeatureSpace
 ) -> tuple[int, ...]:
-    """Column indices of the features in the order of the wanted names; others are left out."""
-    known = set(wanted)
-    chosen = tuple(place for place in features if names[place] in known)
-    found = tuple(names[place] for place in chosen)
-    if found == wanted:
-        return chosen
-    missing = [name for name in wanted if name not in found]
+    """Those features that the model knows, in its order; `UserError` if it knows others."""
+    beside = f" beside the label ({', '.join(table[place] for place in labels)})" if labels else ""
+    wanted, known = like.column_names, set(like.column_names)
+    if not (table.names and wanted):
+        if len(features) != like.column_count:
+            raise UserError(
+                f"{table.source}: there are {len(features)} features{beside}, {like.column_count} are needed"
+            )
+        return features
+    places = {place: table.names[place] for place in features if table.names[place] in known}
+    if tuple(places.values()) == wanted:
+        return tuple(places)
+    missing = known.difference(places.values())
     if missing:
-        raise UserError(f"{source}: features are missing{beside}: {listed(missing, _SHOWN)}")
-    if len(known) < len(found) or len(found) != len(wanted):
-        raise UserError(f"{source}: features of the same name must be in the order of the training data")
-    places = dict(zip(found, chosen, strict=True))
-    return tuple(places[name] for name in wanted)
+        names = [name for name in wanted if name in missing]
+        raise UserError(f"{table.source}: features are missing{beside}: {listed(names, _SHOWN)}")
+    if len(known) < len(places) or len(places) != len(wanted):
+        raise UserError(f"{table.source}: features of the same name must be in the order of the training data")
+    by_name = {name: place for place, name in places.items()}
+    return tuple(by_name[name] for name in wanted)

@@ -85,7 +85,7 @@ class TableSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         columns, like = self.columns, self.options.like
         self._unknown: UnknownTexts = {}
-        self._found = RowNumbers(columns.numbered)
+        self._found = RowNumbers(list(map(columns.column, columns.features)))
         if self.table is None and like is not None and like.encoding is not None:
             targets = self._plain_table().columns[len(columns.features) - columns.targets :]
             self.table, self._surveyed = Table((*like.encoding.columns, *targets)), True
@@ -124,9 +124,8 @@ class TableSource(Source):
         place = self.columns.id
         assert place is not None
         self.columns = replace(self.columns, features=(place,), labels=(), beside={})
-        title = self.columns.names[place] if self.columns.names else f"column {place + 1}"
         texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
-        return title, [text or "" for part in texts for text in part]
+        return self.columns.title(place), [text or "" for part in texts for text in part]
 
     def label_place(self, sample: int) -> str | None:
         return None if self.columns.label is None else self._locate(sample, self.columns.label)
