@@ -1,5 +1,6 @@
 """Matrices of features, dense or sparse."""
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -64,6 +65,12 @@ def find_not_finite(features: Features) -> tuple[int, int] | None:
             row, column = np.argwhere(~finite)[0]
             return first + int(row), int(column)
     return None
+
+
+def each_block(take: Callable[[Features], None], blocks: Iterable[Features]) -> None:
+    """Have each block of samples taken, of which none is kept while the next one is read."""
+    for _ in map(take, blocks):
+        pass
 
 
 def stored_values(features: Features) -> int:

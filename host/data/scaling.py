@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from p4sgd.host.data.matrix import Features, to_dense
+from p4sgd.host.data.matrix import Features, each_block, to_dense
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
@@ -148,8 +148,7 @@ class Scaling:
         if kind in CENTRED and not statistics.centrable:
             raise centring_error(kind, nonzero / values)
         if kind in CENTRED or (kind == "auto" and not sparse):
-            for _ in map(statistics.add_sums, blocks()):  # which lets go of a block before it reads the next one
-                pass
+            each_block(statistics.add_sums, blocks())
             assert statistics.sums is not None
             statistics.sums = communicator.all_sum(statistics.sums)
         if kind in CENTRED or not sparse:
@@ -283,8 +282,7 @@ def _cheapest_reach(
     (features,), in units of the spans."""
     mean, deviation, _ = statistics.moments
     tails, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
-    for _ in map(tails.add, blocks()):
-        pass
+    each_block(tails.add, blocks())
     tails.join(communicator)
     reach[tails.columns] = tails.cheapest_reach(statistics.samples, steps(planes, True))
     return reach

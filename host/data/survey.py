@@ -68,6 +68,33 @@ class _Findings:
         """Those of `ORDERS` in which most cells are dates."""
         return [order for order in ORDERS if self.dated[order] == max(self.dated.values(), default=0)]
 
+    def look(self, cells: Cells, first: int, *, chosen: bool) -> None:
+        """Add findings about cells from the row ``first`` on, which are categories if the user has chosen so."""
+        typed, category = cells.are_numbers and not chosen, cells.are_texts or chosen
+        new, gaps = (
+            _Findings(typed=typed, truths=cells.are_truths, category=category, codes=cells.has_codes),
+            cells.gaps,
+        )
+        numbers = np.full(gaps.size, np.nan) if category else cells.numbers
+        texts, respelled = np.isnan(numbers) & ~gaps, np.zeros_like(gaps)
+        if not typed and (self.values is not None or texts.any()):
+            known, which = cells.encoded
+            new.values = set(known) - cells.notation.missing
+            for text, count in zip(known, np.bincount(which).tolist(), strict=False) if not chosen else ():
+                new.dated.update(dict.fromkeys(dates_of(text), count))
+            if not category:
+                respelled = np.isin(
+                    which, [place for place in np.unique(which[texts]) if other_notations(known[place])]
+                )
+        new.numbers, new.texts = int((~texts & ~gaps).sum()), int(texts.sum())
+        new.respelled = int(respelled.sum())
+        self.add(new)
+        infinite = np.isinf(numbers) & ~gaps
+        for kind, where in {"text": texts, "respelled": respelled, "gap": gaps, "infinity": infinite}.items():
+            if where.any() and kind not in self.first:
+                row = int(where.argmax())
+                self.first[kind] = first + row, cells.text(row)
+
     def add(self, other: "_Findings") -> None:
         """Add other findings, but for the first cells of each kind."""
         self.numbers += other.numbers
@@ -123,38 +150,7 @@ class Survey:
     def add(self, arrays: Sequence[Any], first: int) -> None:
         """Look at some rows from the ``first`` on, a pyarrow array for each column."""
         for place, (found, array) in enumerate(zip(self._found, arrays, strict=True)):
-            cells, chosen = Cells(array, self._notation), place in self._categorical
-            gaps, typed = cells.gaps, cells.are_numbers and not chosen
-            only_texts = cells.are_texts or chosen
-            numbers = np.full(gaps.size, np.nan) if only_texts else cells.numbers
-            block = _Findings(typed=typed, truths=cells.are_truths, category=only_texts, codes=cells.has_codes)
-            texts, respelled = ~gaps & only_texts, np.zeros_like(gaps)
-            if not typed and (found.values is not None or np.isnan(numbers[~gaps]).any()):
-                known, which = cells.encoded
-                others = [
-                    text not in self._notation.missing and (only_texts or self._no_number(text)) for text in known
-                ]
-                texts = np.array([*others, False])[which] & ~gaps
-                block.values = set(known) - self._notation.missing
-                counts = np.bincount(which, minlength=len(known)).tolist()
-                for text, count in zip(known, counts, strict=False) if not chosen else ():
-                    block.dated.update(dict.fromkeys(dates_of(text), count))
-                if not only_texts:
-                    ways = (other and bool(other_notations(text)) for text, other in zip(known, others, strict=True))
-                    respelled = np.array([*ways, False])[which]
-            block.numbers, block.texts = int((~texts & ~gaps).sum()), int(texts.sum())
-            block.respelled = int(respelled.sum())
-            found.add(block)
-            infinite = ~np.isfinite(numbers) & ~gaps & ~texts
-            for kind, where in {"text": texts, "respelled": respelled, "gap": gaps, "infinity": infinite}.items():
-                if where.any() and kind not in found.first:
-                    row = int(where.argmax())
-                    found.first[kind] = first + row, cells.text(row)
-
-    def _no_number(self, text: str) -> bool:
-        """Whether a text is no number; "nan" is none."""
-        value = self._notation.number(text)
-        return value is None or np.isnan(value)
+            found.look(Cells(array, self._notation), first, chosen=place in self._categorical)
 
     def finish(
         self,

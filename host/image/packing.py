@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, TrainingRows
-from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.matrix import Features, each_block
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics
@@ -120,8 +120,7 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
 def count_values(data: TrainingRows) -> HeatArray:
     """How many values of each column are not 0, in all ranks: int (features,)."""
     extremes = Statistics(data.feature_count, data.samples)
-    for _ in map(extremes.add, data.feature_blocks()):
-        pass
+    each_block(extremes.add, data.feature_blocks())
     return extremes.heat(data.communicator)
 
 

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.matrix import Features, stored_values
+from p4sgd.host.data.matrix import each_block, stored_values
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.sample_numbers import counting
 from p4sgd.host.data.scaling import CENTRED, centring_error
@@ -213,7 +213,8 @@ class _Preparation:
         train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
         remarks = (*found.remarks, *targets.remarks, *scaling.remarks(found.space.names))
         place = Placement(shards, self.work)
-        prepared = prepare_rows(train, found.space, scaling, targets, options, place, remarks=remarks)
+        prepared = prepare_rows(train, found.space, scaling, targets, options, place)
+        prepared = dataclasses.replace(prepared, remarks=remarks)
         if held_out.size:
             test = SortedRows(buckets, source.name, held_out.size, columns, -(-rest.size // rows))
             shape = held_out.size, columns
@@ -283,12 +284,12 @@ class _Preparation:
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
         fit = EncodingFit(table, self.options.missing)
-        _each(fit.add, SortedRows(buckets, name, train, columns))
+        each_block(fit.add, SortedRows(buckets, name, train, columns).feature_blocks())
         encoding = fit.finish()
         buckets.encode = lambda rows: encoding.apply(rows, table)
         extremes = Statistics(encoding.count, train)
         rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))
-        _each(extremes.add, rows)
+        each_block(extremes.add, rows.feature_blocks())
         rows = SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows))
         stored = sum(map(stored_values, rows.feature_blocks()))
         found = dataclasses.replace(
@@ -351,12 +352,6 @@ class _Preparation:
             files=hash_files(work, names, self.on_progress),
         ).save(work)
         _sync(work)
-
-
-def _each(take: Callable[[Features], None], rows: SortedRows) -> None:
-    """Have each block of features taken, of which none is kept while the next one is read."""
-    for _ in map(take, rows.feature_blocks()):
-        pass
 
 
 def row_bytes(found: Scan, *, overhead: int) -> int:

@@ -8,7 +8,7 @@ A data set in memory is one block of samples. `p4sgd.host.streaming` prepares on
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
 from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
+from p4sgd.host.data.matrix import each_block
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import FloatArray, Statistics, find_extremes, quantile_rows
@@ -108,14 +109,9 @@ def prepare(
         scaling, times = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), options)
     else:
         scaling = start.scaling.for_samples(data.features, data.communicator)
-    return prepare_rows(
-        data,
-        data.space,
-        scaling,
-        targets,
-        options,
-        placement,
-        sums=not (options.bias and start.refit) or validation is not None or test,
+    sums = not (options.bias and start.refit) or validation is not None or test
+    return dataclasses.replace(
+        prepare_rows(data, data.space, scaling, targets, options, placement, sums=sums),
         train=data,
         validation=validation,
         remarks=(*data.remarks, *targets.remarks, *scaling.remarks(data.space.names)),
@@ -194,8 +190,7 @@ def fit_scaling(
 
         return whiten(rows, scaling, options.damping, options.stored)
     moments = Moments.empty(rows.feature_count)
-    for _ in map(partial(moments.add, scaling=scaling), rows.feature_blocks()):
-        pass
+    each_block(partial(moments.add, scaling=scaling), rows.feature_blocks())
     return Whitening.fit(moments, scaling, options.damping, options.stored), None
 
 
@@ -208,10 +203,9 @@ def prepare_rows(
     placement: Placement,
     *,
     sums: bool = True,
-    **more: Any,
 ) -> Prepared:
-    """Deal the columns to the workers, and scale, quantise and pack the samples; ``more`` are fields of `Prepared`."""
-    values = partial(first_values, rows, scaling, options)
+    """Deal the columns to the workers, and scale, quantise and pack the samples."""
+    values = partial(quantized_rows, rows, scaling, options)
     dealt = deal_columns(
         placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
     )
@@ -260,11 +254,10 @@ def prepare_rows(
         communicator=rows.communicator,
         heat=heat,
         nonzeros=nonzeros,
-        **more,
     )
 
 
-def first_values(rows: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions, count: int) -> Values:
+def quantized_rows(rows: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions, count: int) -> Values:
     """What is not 0 in the first training samples, of all ranks, in the order of training; of whitened ones all is."""
     which = slice(0, count)
     assert isinstance(scaling, Scaling)

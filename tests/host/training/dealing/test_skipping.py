@@ -53,7 +53,7 @@ def skipping(data, configs, *, may_read_zeros=False, network=False, asked=None, 
     chosen = TrainingOptions(**{"batch": 64, "workers": len(configs), **options})
     scaling = Scaling.fit(data.features, chosen.scaling, planes=chosen.stored)
     shards = deal_units(data.feature_count, chosen, configs)
-    values = partial(preparation.first_values, data, scaling, chosen)
+    values = partial(preparation.quantized_rows, data, scaling, chosen)
 
     def note(count):
         asked.append(count)
@@ -134,7 +134,7 @@ def test_every_worker_has_units_of_all_heat(sizes, seed):
     data = sparse_data(samples=16, columns=total, seed=seed)
     options = TrainingOptions(batch=8, workers=len(sizes), bias=False, skip_zeros="always", scaling="maxabs")
     scaling = Scaling.fit(data.features, "maxabs", planes=8)
-    values = partial(preparation.first_values, data, scaling, options)
+    values = partial(preparation.quantized_rows, data, scaling, options)
     found = deal_columns(shards, scaling, options, samples=16, values=values).shards
     assert [shard.units.size for shard in found] == sizes
     assert sorted(np.concatenate([shard.units for shard in found]).tolist()) == list(range(units[-1]))
@@ -246,7 +246,9 @@ def test_plans_of_data_and_of_their_images_see_the_same(kinds, skip_zeros, sampl
         there = values.of((values.rows < count) & (values.values != 0))
         return sorted(zip(there.rows.tolist(), there.columns.tolist(), there.values.tolist(), strict=True))
 
-    assert listed(first_values(images, count)) == listed(preparation.first_values(data, scaling, options, count)) != []
+    assert (
+        listed(first_values(images, count)) == listed(preparation.quantized_rows(data, scaling, options, count)) != []
+    )
 
 
 def test_lines_of_zeros_and_directories_need_no_room():
