@@ -29,24 +29,36 @@ def weights():
 
 @pytest.mark.parametrize("name", READING)
 @pytest.mark.parametrize("compiled", [False, True])
-def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, compiled):
+@pytest.mark.parametrize("kind", ["weights", "offset", "exposure"])
+def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind, compiled):
+    """Offsets also without labels, as a model that has been trained with them needs them."""
+    if name.endswith("vw") and kind == "exposure":
+        kind = "offset"
     use_small_blocks(monkeypatch)
     monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
-    path, reading = write_data(tmp_path, name, *make_samples(3), weights), READING[name]
-    whole = read_dataset(path, **reading)
+    numbers = {"weights": weights, "offset": weights - 1, "exposure": weights + 0.5}[kind]
+    path, reading = write_data(tmp_path, name, *make_samples(3), numbers, kind), _reading(name, kind)
+    whole, (blocks, count) = read_dataset(path, **reading), read_in_blocks(path, **reading)
+    unlabelled = read_dataset(path, like=whole.space, labels_needed=False)  # the column is remembered
     assert whole.feature_count == (8 if name.endswith("vw") else 7)
     assert whole.labels.tolist() == make_samples(3)[1].tolist()
-    blocks, count = read_in_blocks(path, **reading)
     assert count > 3
+
+    def found(data):
+        assert (data.space, data.space.offset) == (whole.space, None if kind == "weights" else kind)
+        here, other = data.sample_weights, data.offsets
+        return (here, other) if kind == "weights" else (other, here)
+
+    expected = np.log(numbers) if kind == "exposure" else numbers
     for part in (whole, blocks, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))):
-        assert part.sample_weights.tolist() == weights.tolist()
-    unlabelled = read_dataset(path, like=whole.space, labels_needed=False, **reading)
-    assert (unlabelled.space, unlabelled.sample_weights) == (whole.space, None)
+        here, other = found(part)
+        assert (here.tolist(), other) == (expected.tolist(), None)
+    assert (found(unlabelled)[0] is None) == (kind == "weights")
+    assert kind == "weights" or unlabelled.offsets.tolist() == expected.tolist()
     rows = np.random.default_rng(0).permutation(whole.samples)
-    for part in (whole.take(rows[:9]), whole.reordered(rows), whole.reordered(rows).take(rows[:7])):
-        which = [[*row] for row in part.rows(slice(None))]
-        known = dict(zip(map(tuple, whole.rows(slice(None))), weights, strict=True))
-        assert [known[tuple(row)] for row in which] == part.sample_weights.tolist()
+    for part, which in ((whole.take(rows[:9]), rows[:9]), (whole.reordered(rows).take(rows[:7]), rows[rows[:7]])):
+        assert found(part)[0].tolist() == expected[which].tolist()
+        assert np.array_equal(part.rows(slice(None)), whole.rows(slice(None))[which])
 
 
 def test_lines_without_importance_weigh_1(tmp_path):
@@ -57,28 +69,6 @@ def test_lines_without_importance_weigh_1(tmp_path):
         assert part.sample_weights.tolist() == [1] * 30 + [2.5, 3] + [1] * 30
     path.write_text("1 1.0 | a b\n-1 | c\n")
     assert read_dataset(path).sample_weights is None, "none of them differs"
-
-
-@pytest.mark.parametrize("name", READING)
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("kind", ["offset", "exposure"])
-def test_offsets_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind, compiled):
-    """Also without labels, as a model that has been trained with them needs them."""
-    if name.endswith("vw"):
-        kind = "offset"
-    use_small_blocks(monkeypatch)
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
-    numbers = weights - 1 if kind == "offset" else weights + 0.5
-    path, reading = write_data(tmp_path, name, *make_samples(3), numbers, kind), _reading(name, kind)
-    whole, (blocks, _) = read_dataset(path, **reading), read_in_blocks(path, **reading)
-    again = read_dataset(path, like=whole.space, labels_needed=False)  # which remembers the column
-    ranks = run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))
-    for part in (whole, blocks, again, *ranks):
-        assert part.offsets.tolist() == (numbers if kind == "offset" else np.log(numbers)).tolist()
-        assert (part.space.offset, part.sample_weights) == (kind, None)
-        assert part.feature_count == whole.feature_count
-    rows = np.random.default_rng(0).permutation(whole.samples)
-    assert whole.reordered(rows).take(rows[:7]).offsets.tolist() == whole.offsets[rows[rows[:7]]].tolist()
 
 
 def _reading(name, kind):
