@@ -102,7 +102,7 @@ class BuiltinSource(Source):
             names = ()
         share = self.share.of(labels.size)
         own, self._names = slice(share.start, share.stop), _NAMES[name]
-        yield Rows(features[own], RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]))
+        yield Rows(features[own], (RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]),))
 
     def settle(self, ranks: Communicator) -> FeatureSpace:
         like = self.options.like

@@ -22,9 +22,8 @@ class ReadOptions:
     """Options for reading a source; every reader uses those that concern its format.
 
     Columns of tables are given by header, or by number from 1 or backwards from −1: the label, further labels
-    (``target_columns``, the last features of what is read until `Source.finish`), weights, offsets or exposures of
-    samples, ``ignore_columns``, which are neither features nor label, and ``id_column``, which is a feature if ``like``
-    says so.
+    (``target_columns``), weights, offsets or exposures of samples, ``ignore_columns``, which are neither features nor
+    label, and ``id_column``, which is a feature if ``like`` says so.
 
     Parameters
     ----------
@@ -100,11 +99,10 @@ class ReadOptions:
 class Columns:
     """The ``count`` columns of the table ``source``, with their ``names``; empty if there are none.
 
-    ``features`` are column indices, from 0, in the order of the features; the last ``targets`` are further labels.
-    ``labels`` are those of the labels, ``beside`` those of numbers of samples by their roles
-    (`p4sgd.host.data.sample_numbers.ROLES`), without labels and weights if these are not needed; ``ignored`` are those
-    left out at the user's wish, and ``id`` is that of the names of samples. ``remarks`` tell which columns were taken
-    for the label, or left out, if nobody has named them.
+    ``features`` are column indices, from 0, in the order of the features, ``labels`` those of the labels, and
+    ``beside`` those of numbers of samples by their roles (`p4sgd.host.data.sample_numbers.ROLES`), without labels and
+    weights if these are not needed; ``ignored`` are those left out at the user's wish, and ``id`` is that of the names
+    of samples. ``remarks`` tell which columns were taken for the label, or left out, if nobody has named them.
     """
 
     source: str
@@ -116,14 +114,6 @@ class Columns:
     ignored: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
     id: int | None = None
-
-    @property
-    def label(self) -> int | None:
-        return self.labels[0] if self.labels else None
-
-    @property
-    def targets(self) -> int:
-        return max(0, len(self.labels) - 1)
 
     def title(self, place: int) -> str:
         """Header of a column, or its number."""
@@ -166,7 +156,7 @@ class Columns:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Headers of the features, further labels included; empty if there are none."""
+        """Headers of the features; empty if there are none."""
         return tuple(self.names[place] for place in self.features) if self.names else ()
 
 
@@ -228,7 +218,7 @@ def choose_columns(count: int, names: Sequence[str] | None, options: ReadOptions
             remarks.append(f"labels are those of the last column, {table[left[-1]]}: --label-column NAME takes another")
     return replace(
         table,
-        features=(*features, *labels[1:]),
+        features=features,
         labels=tuple(labels),
         beside=beside,
         ignored=tuple(sorted(place for place, use in uses.items() if use == _IGNORED)),

@@ -108,8 +108,7 @@ class CsvSource(TableSource):
                 strange = any(not suits(values, role).all() for role, values in beside.items())
                 if strange or not np.isfinite(block).all():
                     raise NotNumbersError
-                label = None if columns.label is None else batch.column(str(columns.label))
-                yield Rows(block, None if label is None else RawLabels.from_column(label, self._notation), beside)
+                yield Rows(block, tuple(self._labels(batch.column(str(place))) for place in columns.labels), beside)
         except pa.ArrowInvalid:
             raise NotNumbersError from None
 
@@ -123,10 +122,8 @@ class CsvSource(TableSource):
         import pyarrow.csv as pa_csv
 
         columns = self.columns
-        types: dict[str, Any] = {str(place): kind for place in columns.features}
-        if columns.label is not None:
-            types[str(columns.label)] = pa.string()
-        types |= {str(place): kind for place in columns.beside.values()}
+        types: dict[str, Any] = {str(place): kind for place in (*columns.features, *columns.beside.values())}
+        types |= {str(place): pa.string() for place in columns.labels}
         names = list(map(str, range(columns.count)))
         parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(
@@ -176,8 +173,8 @@ class CsvSource(TableSource):
         line, _ = next(itertools.islice(self._records(), row, None))
         return f"{self.name}, line {line}, {self.columns[column]}"
 
-    def _labels(self, arrays: Arrays) -> RawLabels:
-        return RawLabels.from_column(arrays.label, self._notation)
+    def _labels(self, label: Any) -> RawLabels:
+        return RawLabels.from_column(label, self._notation)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         before = lines_before(self._utf8, self.share, self._form.skipped)

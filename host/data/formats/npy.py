@@ -13,7 +13,7 @@ from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
-from p4sgd.host.data.matrix import Features, checked
+from p4sgd.host.data.matrix import checked
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
@@ -48,11 +48,11 @@ class NpySource(Source):
             count = min(step, share.stop - first)
             part = mapped[first : first + count] if whole else self._read(mapped, first, count)
             beside = {role: part[:, place].astype(np.float64) for role, place in columns.beside.items()}
-            labels = None if columns.label is None else RawLabels(part[:, columns.label])
+            labels = tuple(RawLabels(part[:, place]) for place in columns.labels)
             begin, end = columns.features[0], columns.features[-1] + 1
             side_by_side = end - begin == len(columns.features)
             features = checked(part[:, begin:end] if side_by_side else part[:, columns.features], self.name)
-            check_finite(features[:, : features.shape[1] - columns.targets], self.name, first)
+            check_finite(features, self.name, first)
             yield Rows(features, labels, beside)
             self._done = (first + count) / max(1, self._samples)
 
@@ -73,11 +73,7 @@ class NpySource(Source):
         if self._samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         self.remarks, columns = self.columns.remarks, self.columns
-        return FeatureSpace(len(columns.features) - columns.targets, reading=columns.reading)
-
-    def finish(self, features: Features, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
-        targets = self.columns.targets
-        return (features[:, :-targets], np.asarray(features[:, -targets:], np.float64)) if targets else (features, None)
+        return FeatureSpace(len(columns.features), reading=columns.reading)
 
 
 def load_numpy(path: Path, *, mmap: bool) -> Any:

@@ -56,7 +56,7 @@ class NpzSource(Source):
                 check_finite(features, self.name, first)
                 yield Rows(
                     features,
-                    None if labels is None else RawLabels(labels.values[first:end], labels.texts),
+                    () if labels is None else (RawLabels(labels.values[first:end], labels.texts),),
                     {role: values[first:end] for role, values in beside.items()},
                 )
                 first, self._done = end, end / max(1, samples)

@@ -40,8 +40,8 @@ class ParquetSource(TableSource):
     @cached_property
     def columns(self) -> Columns:
         columns = choose_columns(len(self._kinds), [name for _, name, _ in self._kinds], self.options, self.name)
-        for place in (*columns.features, columns.label, *columns.beside.values()):
-            if place is not None and not suits(kind := self._kinds[place][2]):
+        for place in (*columns.features, *columns.labels, *columns.beside.values()):
+            if not suits(kind := self._kinds[place][2]):
                 raise columns.refusal(place, f"holds {kind}, neither numbers, texts nor dates: use --ignore-column")
         return columns
 
@@ -89,10 +89,9 @@ class ParquetSource(TableSource):
     def _locate(self, row: int, column: int) -> str:
         return f"{self.name}, row {row + 1}, {self.columns[column]}"
 
-    def _labels(self, arrays: Arrays) -> RawLabels:
+    def _labels(self, label: Any) -> RawLabels:
         import pyarrow as pa
 
-        label = arrays.label
         if not is_numeric(label.type):
             return RawLabels.from_column(Cells(label).array)
         if not pa.types.is_integer(label.type):

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
-from p4sgd.host.data.cells import LabelError, RawLabels
+from p4sgd.host.data.cells import TRUTH, LabelError, RawLabels
 from p4sgd.host.data.columns import Columns, ReadOptions
 from p4sgd.host.data.dataset import Dataset, LabelledSamples, with_features
 from p4sgd.host.data.encoding import FeatureSpace
@@ -49,11 +49,11 @@ class SparseRows(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some samples: their features, or columns of a table; labels, if these are needed; and numbers by role
+    """Some samples: their features, or columns of a table; labels of each target, if needed; and numbers by role
     (`p4sgd.host.data.sample_numbers.ROLES`), float64 (samples,)."""
 
     features: Any
-    labels: RawLabels | None = None
+    labels: tuple[RawLabels, ...] = ()
     beside: Mapping[str, npt.NDArray[np.float64]] = MappingProxyType({})
 
 
@@ -120,12 +120,12 @@ class Source(ABC):
     def settle(self, ranks: Communicator) -> FeatureSpace:
         """The features of the samples, from all blocks of all ranks; may add remarks."""
 
-    def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
-        """The features of all blocks as those of `settle`, and further labels, if any; may add remarks."""
-        return features, None
+    def finish(self, features: Any, ranks: Communicator) -> Features:
+        """The features of all blocks as those of `settle`; may add remarks."""
+        return cast("Features", features)
 
-    def label_place(self, sample: int) -> str | None:
-        """Where the label of a sample of the share is, for messages, if the format has lines."""
+    def label_place(self, sample: int, target: int) -> str | None:
+        """Where a label of a sample of the share is, for messages, if the format has lines."""
         return None
 
     @contextmanager
@@ -169,14 +169,8 @@ def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
     with source.explained():
         joined = _Joined(source, ranks, keep=True)
         space = source.settle(ranks)
-        features, targets = source.finish(joined.features(), ranks)
+        features = source.finish(joined.features(), ranks)
         samples = joined.labelled(features.shape[0])
-        if samples.labels.ndim == 2:
-            names = tuple(f"target {place + 1}" for place in range(samples.labels.shape[1]))
-            samples = replace(samples, target_names=names)
-        elif targets is not None:
-            assert source.columns is not None
-            samples = _with_targets(samples, np.concatenate(ranks.all_gather(targets)), source.columns.label_titles)
         table = source.table if source.options.like is None else None
         return with_features(samples, features, space, ranks, remarks=source.remarks, table=table)
 
@@ -212,7 +206,7 @@ class _Joined:
         self.sparse, self.dtype = False, np.dtype(np.float64)
         self._only: Any = None
         self._arrays: list[GrowingArray] = []
-        self._labels: list[RawLabels] = []
+        self._labels: list[tuple[RawLabels, ...]] = []
         self._beside: list[tuple[int, Mapping[str, npt.NDArray[np.float64]]]] = []
         known = True
         try:
@@ -232,9 +226,8 @@ class _Joined:
         self.dtype = values.dtype
         self.samples += samples
         self.stored += values.size
-        if rows.labels is not None:
-            labels = np.array(rows.labels.values)  # a view would keep the whole block
-            self._labels.append(RawLabels(labels, rows.labels.texts))
+        if rows.labels:  # of which views would keep the whole block
+            self._labels.append(tuple(RawLabels(np.array(each.values), each.texts) for each in rows.labels))
         self._beside.append((samples, {role: np.array(values) for role, values in rows.beside.items()}))
 
     def _keep(self, features: Any) -> None:
@@ -271,35 +264,40 @@ class _Joined:
                     own["sample_weights"] = check_numbers(values, role, source.name)
                 else:
                     own |= {"offsets": offsets_of(values, role, source.name), "offset_kind": role}
-        if not self._labels and not source.options.labels_needed:
-            unlabelled = np.zeros(sum(ranks.all_gather(samples)))
-            return LabelledSamples(source.name, unlabelled, labelled=False, **own)
-        try:
-            values, names = RawLabels.join(ranks.all_gather(RawLabels.join(self._labels))).encode()
-        except LabelError as error:
-            row = error.sample - sum(ranks.all_gather(samples)[: ranks.rank])
-            place = source.label_place(row) if 0 <= row < samples else None
-            raise UserError(f"{place}: the label {error.problem}" if place else f"{source.name}: {error}") from None
-        return LabelledSamples(source.name, values, names, **own)
+        shares = ranks.all_gather([RawLabels.join(parts) for parts in zip(*self._labels, strict=True)])
+        counts, encoded = ranks.all_gather(samples), []
+        for target, of_ranks in enumerate(zip(*filter(None, shares), strict=True)):
+            try:
+                encoded.append(RawLabels.join(of_ranks).encode())
+            except LabelError as error:
+                row = error.sample - sum(counts[: ranks.rank])
+                place = source.label_place(row, target) if 0 <= row < samples else None
+                raise UserError(f"{place}: the label {error.problem}" if place else f"{source.name}: {error}") from None
+        if not encoded:
+            return LabelledSamples(source.name, np.zeros(sum(counts)), labelled=False, **own)
+        values, names = encoded[0]
+        if len(encoded) > 1:
+            assert source.columns is not None
+            titles = source.columns.label_titles
+            labels = np.column_stack(list(map(_target, encoded, titles, [source.name] * len(titles))))
+            return LabelledSamples(source.name, labels, target_names=titles, **own)
+        targets = values.shape[1] if values.ndim == 2 else 0
+        titles = tuple(f"target {place + 1}" for place in range(targets))
+        return LabelledSamples(source.name, values, names, target_names=titles, **own)
 
 
-def _with_targets(
-    samples: LabelledSamples, targets: npt.NDArray[np.float64], titles: tuple[str, ...]
-) -> LabelledSamples:
-    """Samples with the labels of further columns beside theirs; ``titles`` are those of all label columns."""
-    values = samples.labels
-    if samples.label_names:
-        names = [name.lower() for name in samples.label_names]
-        if not set(names) <= {"false", "true"}:
-            raise no_numbers(samples.name, titles[0])
-        values = np.array([name == "true" for name in names], np.float64)[values.astype(int)]
-    return replace(samples, labels=np.column_stack([values, targets]), label_names=(), target_names=titles)
-
-
-def no_numbers(name: str, column: str) -> UserError:
-    """The error of several targets that are texts."""
-    remedy = "write 0 and 1 for two classes, or train on one column at a time"
-    return UserError(f"{name}: the labels of {column} are texts, those of several targets must be numbers: {remedy}")
+def _target(encoded: tuple[npt.NDArray[np.float64], tuple[str, ...]], title: str, source: str) -> Any:
+    """The labels of one of several columns, of which texts may be true and false only."""
+    values, names = encoded
+    if not names:
+        return values
+    truths = [name.lower() for name in names]
+    if not set(truths) <= TRUTH.keys():
+        remedy = "write 0 and 1 for two classes, or train on one column at a time"
+        raise UserError(
+            f"{source}: the labels of {title} are texts, those of several targets must be numbers: {remedy}"
+        )
+    return np.array([TRUTH[name] for name in truths])[values.astype(int)]
 
 
 class GrowingArray:

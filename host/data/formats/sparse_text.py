@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +149,7 @@ class SparseTextSource(Source):
         count = self._width if like is None else like.count
         return FeatureSpace(count, zero_based=self._zero_based, hash_bits=self._hash_bits)
 
-    def finish(self, features: SparseRows, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
+    def finish(self, features: SparseRows, ranks: Communicator) -> Features:
         """See `Source.finish`: columns from 0, without those that known features lack."""
         columns, like = features.indices, self.options.like
         if not self._zero_based:
@@ -165,7 +165,7 @@ class SparseTextSource(Source):
         matrix = csr(features.data, columns, features.indptr, max(0, self._width))
         if like is not None:
             matrix.resize((matrix.shape[0], like.count))
-        return matrix, None
+        return cast("Features", matrix)
 
     def _parse(self, text: bytes, count: int, lines: int, *, compiled: bool) -> Rows:
         """The samples of so many lines, which come after others of the share."""
@@ -204,7 +204,7 @@ class SparseTextSource(Source):
         beside = {} if (out.weights[:row] == 1).all() else {WEIGHT: out.weights[:row]}
         if self._has_offsets or out.offsets[:row].any():
             beside[OFFSET] = out.offsets[:row]
-        return Rows(sparse, RawLabels(out.labels[:row]) if self.options.labels_needed else None, beside)
+        return Rows(sparse, (RawLabels(out.labels[:row]),) if self.options.labels_needed else (), beside)
 
 
 def _add_collisions(rows: SparseRows, width: int) -> SparseRows:

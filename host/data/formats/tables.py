@@ -7,12 +7,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells, RawLabels, numbers_of
 from p4sgd.host.data.columns import Columns
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Rows, Source, no_numbers
+from p4sgd.host.data.formats.source import Rows, Source
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import MISSING, TYPED, Notation
 from p4sgd.host.data.reading import TableReading
@@ -23,22 +22,21 @@ from p4sgd.host.errors import UserError
 
 
 class Arrays(NamedTuple):
-    """Some rows as pyarrow arrays: of each feature, of labels, if these are needed, and of numbers by role.
+    """Some rows as pyarrow arrays: of each feature, of each label, if these are needed, and of numbers by role.
 
     ``first`` is the number of rows before these.
     """
 
     first: int
     features: list[Any]
-    label: Any
+    labels: list[Any]
     beside: dict[str, Any]
 
     @classmethod
     def of(cls, first: int, columns: Columns, arrays: Mapping[int, Any] | Sequence[Any]) -> "Arrays":
         """The rows of a table, of whose columns there are arrays by index, at least of those that are needed."""
-        label = None if columns.label is None else arrays[columns.label]
-        beside = {role: arrays[place] for role, place in columns.beside.items()}
-        return cls(first, [arrays[place] for place in columns.features], label, beside)
+        features, labels = ([arrays[place] for place in places] for places in (columns.features, columns.labels))
+        return cls(first, features, labels, {role: arrays[place] for role, place in columns.beside.items()})
 
 
 class TableSource(Source):
@@ -75,8 +73,8 @@ class TableSource(Source):
         """A cell in a message, by its row, as `Arrays` counts it, and its column."""
 
     @abstractmethod
-    def _labels(self, arrays: Arrays) -> RawLabels:
-        """The labels of some rows."""
+    def _labels(self, label: Any) -> RawLabels:
+        """The labels in a pyarrow array."""
 
     @abstractmethod
     def _numbers(self) -> Iterator[Rows]:
@@ -87,8 +85,7 @@ class TableSource(Source):
         self._unknown: UnknownTexts = {}
         self._found = RowNumbers(list(map(columns.column, columns.features)))
         if self.table is None and like is not None and like.encoding is not None:
-            targets = self._plain_table().columns[len(columns.features) - columns.targets :]
-            self.table, self._surveyed = Table((*like.encoding.columns, *targets)), True
+            self.table, self._surveyed = like.encoding, True
         for place in self._categorical() if like is not None else ():
             if self.table is None or not isinstance(self.table.columns[place], TextColumn):
                 problem = "held no texts in training: leave --categorical out, or train with it"
@@ -109,7 +106,6 @@ class TableSource(Source):
             except CellError as error:
                 error.row += arrays.first
                 raise self._tell(error) from None
-            labels = None if arrays.label is None else self._labels(arrays)
             beside = {}
             for role, array in arrays.beside.items():
                 try:
@@ -117,7 +113,7 @@ class TableSource(Source):
                 except CellError as error:
                     place = self._locate(arrays.first + error.row, self.columns.beside[role])
                     raise error.described(place, self._unit, role) from None
-            yield Rows(rows, labels, beside)
+            yield Rows(rows, tuple(map(self._labels, arrays.labels)), beside)
 
     def read_ids(self) -> tuple[str, list[str]]:
         """Header, or number, and cells as texts of the column with the IDs, and no other; missing ones are empty."""
@@ -127,8 +123,8 @@ class TableSource(Source):
         texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
         return self.columns.title(place), [text or "" for part in texts for text in part]
 
-    def label_place(self, sample: int) -> str | None:
-        return None if self.columns.label is None else self._locate(sample, self.columns.label)
+    def label_place(self, sample: int, target: int) -> str | None:
+        return self._locate(sample, self.columns.labels[target])
 
     def _tell(self, cell: CellError) -> UserError:
         return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)
@@ -166,7 +162,6 @@ class TableSource(Source):
             raise UserError(f"{self.name}: there are no samples")
         if self.table is None:
             self.table = self._plain_table()
-        count = len(columns.features) - columns.targets
         if like is None:
             found = self._found.remarks(self.table, ranks)
             self.remarks = (
@@ -180,7 +175,7 @@ class TableSource(Source):
             return replace(like, reading=self._reading)
         else:
             self.remarks = columns.remarks
-        return FeatureSpace(count, columns.feature_names[:count], reading=self._reading)
+        return FeatureSpace(len(columns.features), columns.feature_names, reading=self._reading)
 
     @property
     def _reading(self) -> TableReading:
@@ -189,18 +184,6 @@ class TableSource(Source):
         more = tuple(sorted(how.missing - MISSING))
         return replace(self.columns.reading, decimal=how.decimal, thousands=how.thousands, missing_values=more)
 
-    def finish(self, features: Any, ranks: Communicator) -> tuple[Features, npt.NDArray[np.float64] | None]:
-        """Features of a known encoding, and further labels apart; `UserError` if these are texts or missing."""
-        like, count, targets = self.options.like, self.columns.targets, None
-        assert self.table is not None
-        if count:
-            features, targets = features[:, :-count], features[:, -count:]
-            first = sum(ranks.all_gather(features.shape[0])[: self.share.rank])
-            columns, self.table = self.table.columns[-count:], Table(self.table.columns[:-count])
-            for column, values, name in zip(columns, targets.T, self.columns.label_titles[1:], strict=True):
-                if isinstance(column, TextColumn) and column.values:
-                    raise no_numbers(self.name, name)
-                if not np.isfinite(values).all():
-                    sample = first + int(np.isnan(values).argmax()) + 1
-                    raise UserError(f"{self.name}: the label {name} of sample {sample} is missing: leave it out")
-        return features if like is None or like.encoding is None else like.encoding.apply(features), targets
+    def finish(self, features: Any, ranks: Communicator) -> Features:
+        like = self.options.like
+        return features if like is None or like.encoding is None else like.encoding.apply(features)

@@ -129,7 +129,7 @@ def test_columns_beside_texts_and_gaps_are_targets(tmp_path):
     assert again.labels.tolist() == data.labels.tolist()
     with pytest.raises(UserError, match="the labels of z are texts, those of several targets must be numbers"):
         read_dataset(**write(rows[0], "1,red,3,high", "2,blue,4,low"))
-    with pytest.raises(UserError, match="the label z of sample 2 is missing: leave it out"):
+    with pytest.raises(UserError, match=r"line 3, column 4 .z.: the label is missing: leave that sample out"):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
