@@ -248,7 +248,7 @@ def test_mistakes_leave_nothing(tmp_path, tiny):
         (lines, {}, "line 2"),
         (plain, {}, "line 2, column 7 .deck.: .* --missing mean"),
         (other, {"missing": "mean"}, "CSV and Parquet files"),
-        (kinds, {}, r"data\.parquet: "),
+        (kinds, {}, "row 31, column 8 .label.: the label is .ham., but .1. before"),
     ):
         with pytest.raises(UserError, match=words):
             build(path, tmp_path / "made", TrainingOptions(**options))
