@@ -115,13 +115,12 @@ _LOW, _HIGH = 6.0, 8.0
 """log(e^z / y), or z where y = 0, counts as −6 to 8 in residuals, if the `_LIMIT` of exponents is not nearer."""
 
 
-class _ByRatios(LogLink):
-    """Half the deviance of a power p from 1 to below 2, by a table for any y ≥ 0.
+class _TwoSided(LogLink):
+    """Half the deviance of a power p from 1 to below 2, by a table with a side for y > 0 and one for y = 0.
 
-    The residual e^((2−p)z) − y·e^((1−p)z) is a product of label and function, which no loss table is. For y > 0 it is
-    y^(2−p) · (e^((2−p)t) − e^((1−p)t)) with t = z − log y: a function of z − o with o = 25 + log y, times a weight of
-    the sample. For y = 0 it is e^((2−p)z), another function, which the table has on its other side: there o = −25, and
-    a label below 0 makes s = −1. Exponents count as at most 4, and t, or z for y = 0, as at least −6 and at most 8.
+    For y > 0 the residual is y^(2−p) · (e^((2−p)t) − e^((1−p)t)) with t = z − log y: a weight of the sample times a
+    function of z − o with o = 25 + log y, which is below 0. For y = 0 it is e^((2−p)z): there o = −25, a label below 0
+    makes s = −1, and s·z − o is above 0. Exponents count as at most 4, and t, or z for y = 0, as −6 to 8.
     """
 
     task = Task.NON_NEGATIVE
@@ -150,26 +149,27 @@ class _ByRatios(LogLink):
         self.largest_error = float(curvature * self._width**2 / 16)
 
     def label(self, y: FloatArray, offsets: FloatArray | None = None) -> FloatArray:
-        return np.where(self._some(y), self._side + np.log(np.maximum(y, self._smallest)), -self._side)
+        return np.where(self._counts(y), self._side + np.log(np.maximum(y, self._smallest)), -self._side)
 
     def importance(self, y: FloatArray) -> FloatArray:
-        return np.where(self._some(y), y ** (2 - self.power), 1.0)
+        return np.where(self._counts(y), y ** (2 - self.power), 1.0)
 
     def psi(self, x: FloatArray) -> FloatArray:
-        return np.where(x < 0, self._of_some(x + self._side), -self._of_none(self._side - x))
+        return np.where(x < 0, self._above_zero(x + self._side), -self._at_zero(self._side - x))
 
-    def _some(self, y: FloatArray) -> npt.NDArray[np.bool_]:
+    def _counts(self, y: FloatArray) -> npt.NDArray[np.bool_]:
+        """Which y count as above 0."""
         return y > self._smallest
 
-    def _of_some(self, t: FloatArray) -> FloatArray:
+    def _above_zero(self, t: FloatArray) -> FloatArray:
         limited = np.clip(t, -self._low, self._high)
         return np.exp((2 - self.power) * limited) - np.exp((1 - self.power) * limited)
 
-    def _of_none(self, z: FloatArray) -> FloatArray:
+    def _at_zero(self, z: FloatArray) -> FloatArray:
         return np.exp((2 - self.power) * np.clip(z, -_LOW, self._high))
 
 
-class PoissonOfRates(_ByRatios, Poisson):
+class PoissonOfRates(_TwoSided, Poisson):
     """`Poisson` of samples with offsets: rates of small exposures may be thousands of times the mean, and residuals of
     `Poisson` end at 128."""
 
@@ -188,7 +188,7 @@ def _poisson_of_rates() -> PoissonOfRates:
     return PoissonOfRates()
 
 
-class Tweedie(_ByRatios):
+class Tweedie(_TwoSided):
     """Half the deviance of a Tweedie distribution of power p, between Poisson (1) and gamma (2), for y ≥ 0. Beyond the
     limits of exponents ℓ is the tangent. A `ValueError` if p is not above 1 and below 2."""
 
@@ -201,17 +201,17 @@ class Tweedie(_ByRatios):
         super().__init__(tweedie_power, tweedie_power=tweedie_power)
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        p, some = self.power, self._some(y)
-        t = np.where(some, z - np.log(np.maximum(y, self._smallest)), z)
-        limited = np.clip(t, np.where(some, -self._low, -_LOW), self._high)
-        growth, fall = np.exp((2 - p) * limited), np.where(some, np.exp((1 - p) * limited), 0.0)
-        curve = growth / (2 - p) + fall / (p - 1) - np.where(some, 1 / (2 - p) + 1 / (p - 1), 0.0)
+        p, above = self.power, self._counts(y)
+        t = np.where(above, z - np.log(np.maximum(y, self._smallest)), z)
+        limited = np.clip(t, np.where(above, -self._low, -_LOW), self._high)
+        growth, fall = np.exp((2 - p) * limited), np.where(above, np.exp((1 - p) * limited), 0.0)
+        curve = growth / (2 - p) + fall / (p - 1) - np.where(above, 1 / (2 - p) + 1 / (p - 1), 0.0)
         value: FloatArray = self.importance(y) * (curve + (growth - fall) * (t - limited))
         return value
 
     def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        of_some = self._of_some(z - np.log(np.maximum(y, self._smallest)))
-        return self.importance(y) * np.where(self._some(y), of_some, self._of_none(z))
+        above = self._above_zero(z - np.log(np.maximum(y, self._smallest)))
+        return self.importance(y) * np.where(self._counts(y), above, self._at_zero(z))
 
     def deviance(self, target: FloatArray, predicted: FloatArray) -> FloatArray:
         p = self.power

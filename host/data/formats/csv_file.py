@@ -194,33 +194,39 @@ class CsvSource(TableSource):
             raise UserError(f"{self.name}, line {line + 1}: {error}") from None
 
     def _text(self) -> Iterator[bytes]:
-        """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there.
-
-        Raises `UserError` if the last field does not end, or is as long as only one can be that does not.
-        """
-        delimiter = re.escape(self._form.delimiter.encode())
-        quoted, bare = (
-            re.compile(rb"(?<![^%b\r\n])%b(?![^%b\r\n])" % (delimiter, form, delimiter))
-            for form in (rb'"0\d+"', rb"0\d+")
-        )
+        """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there."""
         with self._open() as file:
             done = 0
             for text in line_blocks(file, _BLOCK_BYTES):
-                end, opened, parts = len(text), _open_quote(text, self._form.delimiter), [text]
-                while opened is not None:
-                    line = file.readline()
-                    if not line or end - opened > _MAX_FIELD:
-                        raise self._unclosed(done + opened)
-                    parts.append(line)
-                    again = _open_quote(b'"' + line, self._form.delimiter)
-                    opened = None if again is None else opened if again == 0 else end + again - 1
-                    end += len(line)
-                done += end
-                whole = b"".join(parts)
-                self._quoted_codes = self._quoted_codes or (b'"0' in whole and quoted.search(whole) is not None)
-                if done == end:  # to look further takes time, and a column of codes soon has one
-                    self._bare_codes = bare.search(whole) is not None
+                whole = text + self._rest_of_field(file, text, done)
+                self._look_for_codes(whole, first=done == 0)
+                done += len(whole)
                 yield whole
+
+    def _rest_of_field(self, file: BinaryIO, text: bytes, done: int) -> bytes:
+        """Further lines up to the end of the quoted field in which a text ends, if it does, after ``done`` bytes of
+        others; `UserError` if the field does not end, or is as long as only one can be that does not."""
+        end, opened, parts = len(text), _open_quote(text, self._form.delimiter), []
+        while opened is not None:
+            line = file.readline()
+            if not line or end - opened > _MAX_FIELD:
+                raise self._unclosed(done + opened)
+            parts.append(line)
+            again = _open_quote(b'"' + line, self._form.delimiter)
+            opened = None if again is None else opened if again == 0 else end + again - 1
+            end += len(line)
+        return b"".join(parts)
+
+    def _look_for_codes(self, text: bytes, *, first: bool) -> None:
+        """Look for digits after a 0; without quotes in the ``first`` block only, as a column of codes soon has some."""
+        delimiter = re.escape(self._form.delimiter.encode())
+
+        def has(form: bytes) -> bool:
+            return re.search(rb"(?<![^%b\r\n])%b(?![^%b\r\n])" % (delimiter, form, delimiter), text) is not None
+
+        self._quoted_codes = self._quoted_codes or (b'"0' in text and has(rb'"0\d+"'))
+        if first:
+            self._bare_codes = has(rb"0\d+")
 
     def _unclosed(self, left: int) -> UserError:
         """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
