@@ -193,6 +193,9 @@ class Survey:
                 if total.dates:
                     texts += f"make numbers of dates with {option('dates', 'days')} or {option('dates', 'parts')}, or "
                 refusals.append(texts + "leave it out" + on_command_line(f" with --ignore-column {name or 'NUMBER'}"))
+        if self._dates != "text" and not any(isinstance(column, DateColumn) for column in columns):
+            forms, way = "2024-03-31, 31.03.2024 or 03/31/2024", option("dates", self._dates)
+            self.remarks += (f"no column has dates such as {forms}, so {way} changes nothing: write them so",)
         if wrong:
             rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
             if rank == ranks.rank:
@@ -200,14 +203,6 @@ class Survey:
         if refusals:
             raise UserError(f"{source}: {refusals[0]}")
         return Table(tuple(columns))
-
-
-def no_dates(table: Table, dates: str) -> tuple[str, ...]:
-    """A remark if something is to be made of dates, one of `p4sgd.host.data.dates.DATES`, but no column has any."""
-    if dates == "text" or any(isinstance(column, DateColumn) for column in table.columns):
-        return ()
-    forms = "2024-03-31, 31.03.2024 or 03/31/2024"
-    return (f"no column has dates such as {forms}, so {option('dates', dates)} changes nothing: write them so",)
 
 
 class RowNumbers:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, suits
 from p4sgd.host.data.encoding import TableEncoding
-from p4sgd.host.data.survey import Survey, no_dates
+from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import Table, UnknownTexts, unknown_remarks
 from p4sgd.host.errors import UserError, listed
 from p4sgd.host.estimators.parameters import value_errors, warn
@@ -102,7 +102,7 @@ def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str, warn
             survey = Survey(names, len(names), dates=dates)
             survey.add(arrays, 0)
             table = survey.finish(NAME, gaps=missing != "error", tell=told)
-            for remark in no_dates(table, dates):
+            for remark in survey.remarks:
                 warn(remark)
         try:
             rows = table.rows(arrays, unknown, gaps=missing != "error")

@@ -97,7 +97,7 @@ class CsvSource(TableSource):
         columns = self.columns
         features = [str(place) for place in columns.features]
         try:
-            if self.options.categorical and self.options.like is None:
+            if self._makes_more:
                 raise NotNumbersError
             for batch in self._parsed(pa.float64(), list(self._notation.missing)):
                 codes = (self._quoted_codes or self._bare_codes) and self.options.like is None

@@ -63,7 +63,7 @@ class ParquetSource(TableSource):
         from pyarrow import types
 
         chosen = [self._kinds[place] for place in self.columns.features]
-        if self.options.takes_gaps or self.options.categorical or not all(is_numeric(kind) for *_, kind in chosen):
+        if self.options.takes_gaps or self._makes_more or not all(is_numeric(kind) for *_, kind in chosen):
             raise NotNumbersError
         self.table = Table(tuple(NumberColumn(name, truth=types.is_boolean(kind)) for _, name, kind in chosen))
         yield from self._known_rows()

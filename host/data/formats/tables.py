@@ -15,7 +15,7 @@ from p4sgd.host.data.formats.source import Rows, Source
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import MISSING, TYPED, Notation
 from p4sgd.host.data.reading import TableReading
-from p4sgd.host.data.survey import RowNumbers, Survey, no_dates
+from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
 from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
@@ -58,6 +58,11 @@ class TableSource(Source):
     def _notation(self) -> Notation:
         """How texts write numbers and gaps, see `p4sgd.host.data.cells.Cells`."""
         return TYPED
+
+    @property
+    def _makes_more(self) -> bool:
+        """Whether texts are to be made of numbers, or numbers of dates, as only a survey can."""
+        return self.options.like is None and (bool(self.options.categorical) or self.options.dates != "text")
 
     @cached_property
     @abstractmethod
@@ -164,12 +169,7 @@ class TableSource(Source):
             self.table = self._plain_table()
         if like is None:
             found = self._found.remarks(self.table, ranks)
-            self.remarks = (
-                *columns.remarks,
-                *self._surveyed_remarks,
-                *found,
-                *no_dates(self.table, self.options.dates),
-            )
+            self.remarks = (*columns.remarks, *self._surveyed_remarks, *found)
         elif like.encoding is not None:
             self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
             return replace(like, reading=self._reading)

@@ -5,13 +5,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from support.data_files import make_dataset
 
 from p4sgd.host.data import read_dataset, synth
-from p4sgd.host.data.synth import CategoricalSource, Shape, make_source, make_table, write_dataset, write_table
+from p4sgd.host.data.synth import CategoricalSource, make_source, make_table, write_dataset, write_table
 from p4sgd.host.errors import UserError
 
 
@@ -43,24 +41,16 @@ def test_chosen_sizes(name, choices, shape, values):
         assert np.diff(data.features.indptr).min() >= 1, "a sample is empty"
         assert np.allclose(data.features.power(2).sum(axis=1), 1, atol=1e-3)
         assert data.features.data.min() > 0
-    else:
+        assert data.features.has_canonical_format
+        assert data.features.indices.max() == shape[1] - 1, "the last column is empty"
+    if isinstance(made, CategoricalSource):
+        sizes, fields = made.field_sizes(), made.fields
+        assert (sizes.size, sizes.sum(), sizes.min() >= 2) == (fields, shape[1], True)
+        assert np.diff(data.features.indptr).tolist() == [fields] * shape[0]
+        assert np.unique(data.features.data).tolist() == [round(fields**-0.5, 6)]
+    elif not data.sparse:
         assert np.count_nonzero(data.features) == pytest.approx(values, abs=2)
         assert np.abs(data.features).max() <= 1
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data(), st.integers(1, 40), st.integers(2, 50))
-def test_categorical_samples(data, fields, samples):
-    """One value of each field, none in two fields; all samples have unit norm."""
-    features = data.draw(st.integers(2 * fields, 2 * fields + 300))
-    source = CategoricalSource(Shape(samples, features, samples * fields, "categorical"), 3, "x")
-    sizes = source.field_sizes()
-    assert (sizes.size, sizes.sum(), sizes.min() >= 2) == (fields, features, True)
-    matrix = source.dataset(*next(source.blocks())).features
-    assert matrix.has_canonical_format
-    assert np.diff(matrix.indptr).tolist() == [fields] * samples
-    assert np.unique(matrix.data).tolist() == [round(fields**-0.5, 6)]
-    assert matrix.indices[fields - 1] == features - 1, "the last column is empty"
 
 
 @pytest.mark.parametrize(("nonzeros", "features"), [(1, 1000), (15, 10_000), (39, 20_000)])
