@@ -25,13 +25,14 @@ _model = click.argument("model", type=click.Path(path_type=Path))
 
 def _read(
     output: Output, model: "Model | ModelSet", data: str, reading: Mapping[str, Any], *, labels_needed: bool = True
-) -> "Dataset":
-    """Data with the features of a model, read as its training data were."""
-    from p4sgd.host.data import read_dataset
-    from p4sgd.host.data.read import find_format
+) -> "tuple[Dataset, tuple[str, list[str]]]":
+    """Data with the features of a model, read as its training data were; header and texts of the IDs, if chosen."""
+    from p4sgd.host.data.formats.source import read
+    from p4sgd.host.data.read import find_format, open_source
 
     check_reading(reading, [data])
-    samples = read_dataset(data, like=model.space, labels_needed=labels_needed, **reading)
+    source = open_source(data, like=model.space, labels_needed=labels_needed, **reading)
+    samples = read(source)
     for remark in samples.remarks:
         output.remark(f"{data}: {remark}")
     bits = model.space.hash_bits
@@ -40,7 +41,7 @@ def _read(
             f"{data}: features are numbers, taken modulo 2^{bits} as the model's; names would be other columns "
             f"(--hash-bits {bits} says that numbers are right)"
         )
-    return samples
+    return samples, source.ids
 
 
 @click.command()
@@ -88,14 +89,13 @@ def predict(
         import numpy as np
 
         from p4sgd.host.data.labels import TargetCoding
-        from p4sgd.host.data.read import read_ids
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
         if probabilities:
             _check_probabilities(model, loaded.loss)
         reading["id_column"] = id_column
-        samples = _read(output, loaded, data, reading, labels_needed=False)
+        samples, (title, ids) = _read(output, loaded, data, reading, labels_needed=False)
         z, labels = loaded.decision_function(samples), loaded.labels
         predictions = labels.named(loaded.predictions(z))
         targets = isinstance(labels, TargetCoding)
@@ -113,7 +113,6 @@ def predict(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if id_column is not None:
-        title, ids = read_ids(data, like=loaded.space, labels_needed=False, **reading)
         titles = [f"prediction {name}" for name in labels.row_names] if targets else ["prediction"]
         titles += [f"probability {name}" for name in names] if probabilities else []
         writer.writerow([title, *titles])
@@ -176,7 +175,7 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         from p4sgd.host.training.model_file import load_model
 
         loaded = load_model(model)
-        samples = _read(output, loaded, data, reading)
+        samples, _ = _read(output, loaded, data, reading)
         metrics = score(loaded, samples)
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
     names = [name for name, value in metrics.items() if isinstance(value, float)]

@@ -135,16 +135,6 @@ def open_source(
     return made
 
 
-def read_ids(source: str | Path, **reading: Any) -> tuple[str, list[str]]:
-    """Header, or number, and cells as texts of the column ``id_column`` of a CSV or Parquet file; see `open_source`."""
-    from p4sgd.host.data.formats.tables import TableSource
-
-    opened = open_source(source, **reading)
-    assert isinstance(opened, TableSource)
-    with opened.explained():
-        return opened.read_ids()
-
-
 def local_file(source: str | Path) -> Path:
     """The path of a file; of ``-`` and of pipes, which can be read once, that of a temporary copy."""
     path, piped = Path(source), source == STANDARD_INPUT

@@ -97,7 +97,7 @@ class CsvSource(TableSource):
         columns = self.columns
         features = [str(place) for place in columns.features]
         try:
-            if self._makes_more:
+            if self._makes_more or columns.id is not None:
                 raise NotNumbersError
             for batch in self._parsed(pa.float64(), list(self._notation.missing)):
                 codes = (self._quoted_codes or self._bare_codes) and self.options.like is None
@@ -123,7 +123,8 @@ class CsvSource(TableSource):
 
         columns = self.columns
         types: dict[str, Any] = {str(place): kind for place in (*columns.features, *columns.beside.values())}
-        types |= {str(place): pa.string() for place in columns.labels}
+        texts = columns.labels if columns.id is None else (*columns.labels, columns.id)
+        types |= {str(place): pa.string() for place in texts}
         names = list(map(str, range(columns.count)))
         parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
         conversion = pa_csv.ConvertOptions(

@@ -67,7 +67,8 @@ class Source(ABC):
     ``name`` is what messages call it, by default the path, ``guessed`` the name of the format, if it was only guessed,
     and ``share`` the share of the rows that is read.
     ``space``, the features, and ``remarks`` for the user are known once all blocks have been read; ``table``, the
-    contents of the columns of a table, after the first pass.
+    contents of the columns of a table, after the first pass. ``ids`` are header, or number, and texts of the column
+    ``id_column``, if it is chosen; empty for missing ones.
     """
 
     fills_gaps = False
@@ -82,6 +83,7 @@ class Source(ABC):
         self.space: FeatureSpace | None = None
         self.table: Table | None = None
         self.remarks: tuple[str, ...] = ()
+        self.ids: tuple[str, list[str]] = "", []
         self._raw: BinaryIO | None = None
         self._done = 0.0
 

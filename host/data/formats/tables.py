@@ -22,7 +22,7 @@ from p4sgd.host.errors import UserError
 
 
 class Arrays(NamedTuple):
-    """Some rows as pyarrow arrays: of each feature, of each label, if these are needed, and of numbers by role.
+    """Some rows as pyarrow arrays: of each feature, of each label, if needed, of numbers by role, and of IDs, if any.
 
     ``first`` is the number of rows before these.
     """
@@ -31,12 +31,14 @@ class Arrays(NamedTuple):
     features: list[Any]
     labels: list[Any]
     beside: dict[str, Any]
+    ids: Any
 
     @classmethod
     def of(cls, first: int, columns: Columns, arrays: Mapping[int, Any] | Sequence[Any]) -> "Arrays":
         """The rows of a table, of whose columns there are arrays by index, at least of those that are needed."""
         features, labels = ([arrays[place] for place in places] for places in (columns.features, columns.labels))
-        return cls(first, features, labels, {role: arrays[place] for role, place in columns.beside.items()})
+        beside = {role: arrays[place] for role, place in columns.beside.items()}
+        return cls(first, features, labels, beside, None if columns.id is None else arrays[columns.id])
 
 
 class TableSource(Source):
@@ -88,6 +90,7 @@ class TableSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         columns, like = self.columns, self.options.like
         self._unknown: UnknownTexts = {}
+        self.ids = "" if columns.id is None else columns.title(columns.id), []
         self._found = RowNumbers(list(map(columns.column, columns.features)))
         if self.table is None and like is not None and like.encoding is not None:
             self.table, self._surveyed = like.encoding, True
@@ -118,15 +121,9 @@ class TableSource(Source):
                 except CellError as error:
                     place = self._locate(arrays.first + error.row, self.columns.beside[role])
                     raise error.described(place, self._unit, role) from None
+            if arrays.ids is not None:
+                self.ids[1].extend(text or "" for text in Cells(arrays.ids).texts)
             yield Rows(rows, tuple(map(self._labels, arrays.labels)), beside)
-
-    def read_ids(self) -> tuple[str, list[str]]:
-        """Header, or number, and cells as texts of the column with the IDs, and no other; missing ones are empty."""
-        place = self.columns.id
-        assert place is not None
-        self.columns = replace(self.columns, features=(place,), labels=(), beside={})
-        texts = (Cells(arrays.features[0]).texts for arrays in self._arrays())
-        return self.columns.title(place), [text or "" for part in texts for text in part]
 
     def label_place(self, sample: int, target: int) -> str | None:
         return self._locate(sample, self.columns.labels[target])
