@@ -5,7 +5,6 @@ memory. Destinations count from 0; bucket b holds destinations b·R to (b+1)·R 
 """
 
 import contextlib
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,6 @@ from p4sgd.host.data.matrix import Features, join_rows
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import Array
-
-_FRAME = struct.Struct("<qq")
-"""Header of a group of rows: number of rows and of values. Their destinations follow (<i8), of sparse rows the lengths
-(<i8) and the columns (<i4), and the values."""
 
 
 class Buckets:
@@ -47,41 +42,27 @@ class Buckets:
         buckets, begins = np.unique(bucket_of[order], return_index=True)
         for bucket, which in zip(buckets.tolist(), np.split(order, begins[1:]), strict=True):
             rows: Any = features[which]
-            values, about = rows, []
-            if self._sparse:
-                values, about = rows.data, [np.diff(rows.indptr).astype("<i8"), rows.indices.astype("<i4")]
+            parts = [np.diff(rows.indptr), rows.indices, rows.data] if self._sparse else [rows]
             with open(self._folder / str(bucket), "ab") as file:
-                file.write(_FRAME.pack(which.size, values.size))
-                for part in (destinations[which].astype("<i8"), *about, np.ascontiguousarray(values, self._dtype)):
-                    file.write(part.reshape(-1).data)
+                for part in (destinations[which], *parts):
+                    np.save(file, part, allow_pickle=False)
 
     def load(self, bucket: int, count: int) -> Features:
         """The ``count`` rows of a bucket, in the order of their destinations."""
+        first, groups = bucket * self.rows, []
         with open(self._folder / str(bucket), "rb") as file:
-            load = self._load_sparse if self._sparse else self._load_dense
-            return self.encode(load(file, bucket * self.rows, count))
-
-    def _load_dense(self, file: BinaryIO, first: int, count: int) -> Features:
-        result = np.empty((count, self._features), self._dtype)
-        while frame := file.read(_FRAME.size):
-            rows, stored = _FRAME.unpack(frame)
-            destinations = np.fromfile(file, "<i8", rows)
-            result[destinations - first] = np.fromfile(file, self._dtype, stored).reshape(rows, -1)
-        return result
-
-    def _load_sparse(self, file: BinaryIO, first: int, count: int) -> Features:
-        destinations, lengths, indices, data = [], [], [], []
-        while frame := file.read(_FRAME.size):
-            rows, stored = _FRAME.unpack(frame)
-            destinations.append(np.fromfile(file, "<i8", rows))
-            lengths.append(np.fromfile(file, "<i8", rows))
-            indices.append(np.fromfile(file, "<i4", stored))
-            data.append(np.fromfile(file, self._dtype, stored))
-        pointers = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        parts = (np.concatenate(data), np.concatenate(indices), pointers)
-        del data, indices
-        came = scipy.sparse.csr_array(parts, shape=(count, self._features))
-        return came[np.argsort(np.concatenate(destinations) - first)]
+            if not self._sparse:
+                result = np.empty((count, self._features), self._dtype)
+                while file.peek(1):
+                    destinations = np.load(file)
+                    result[destinations - first] = np.load(file)
+                return self.encode(result)
+            while file.peek(1):
+                groups.append([np.load(file) for _ in range(4)])
+        destinations, lengths, indices, data = (np.concatenate(parts) for parts in zip(*groups, strict=True))
+        del groups
+        came = scipy.sparse.csr_array((data, indices, np.append(0, np.cumsum(lengths))), shape=(count, self._features))
+        return self.encode(came[np.argsort(destinations - first)])
 
 
 @dataclass(frozen=True, eq=False)

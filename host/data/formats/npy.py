@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import Columns, choose_columns
@@ -21,8 +20,8 @@ from p4sgd.host.errors import UserError
 class NpySource(Source):
     """A matrix of samples and columns, of which the last is the label by default.
 
-    To read it as a whole it is memory-mapped, which copies nothing if its type is float64 or float32. Blocks are read
-    from the file instead, because the pages of a map would count as memory of the process.
+    To read it as a whole it is memory-mapped, which copies nothing if its type is float64 or float32. Blocks are copied
+    from maps of their own, because pages of a map that have been read count as memory of the process.
     """
 
     def _map(self) -> Any:
@@ -46,7 +45,7 @@ class NpySource(Source):
         step = max(1, len(share) if whole else BLOCK_VALUES // columns.count)
         for first in range(share.start, share.stop, step) or (share.start,):
             count = min(step, share.stop - first)
-            part = mapped[first : first + count] if whole else self._read(mapped, first, count)
+            part = mapped[first : first + count] if whole else np.array(self._map()[first : first + count])
             beside = {role: part[:, place].astype(np.float64) for role, place in columns.beside.items()}
             labels = tuple(RawLabels(part[:, place]) for place in columns.labels)
             begin, end = columns.features[0], columns.features[-1] + 1
@@ -55,19 +54,6 @@ class NpySource(Source):
             check_finite(features, self.name, first)
             yield Rows(features, labels, beside)
             self._done = (first + count) / max(1, self._samples)
-
-    def _read(self, mapped: Any, first: int, count: int) -> npt.NDArray[Any]:
-        size, (rows, columns) = mapped.dtype.itemsize, mapped.shape
-        by_rows = mapped.flags.c_contiguous
-        places = [first * columns] if by_rows else [place * rows + first for place in range(columns)]
-        parts = []
-        with open(self.path, "rb") as file:
-            for place in places:
-                file.seek(mapped.offset + place * size)
-                parts.append(np.fromfile(file, mapped.dtype, count * columns if by_rows else count))
-        if sum(part.size for part in parts) < count * columns:
-            raise UserError(f"{self.name}: has changed while it was read")
-        return parts[0].reshape(count, columns) if by_rows else np.stack(parts, axis=1)
 
     def settle(self, ranks: Communicator) -> FeatureSpace:
         if self._samples == 0:
