@@ -76,37 +76,37 @@ class RawLabels:
         Names are numbered from 0 in alphabetical order. Raises `LabelError` if a label is missing, infinite, or too
         large an integer, or if some are numbers and others are not.
         """
+        missing, infinite = "is missing: leave that sample out", ": it must be finite"
         if self.texts is None:
             values = self.values.astype(np.float64)
-            self._refuse(np.isnan(values), "is missing: leave that sample out")
-            self._refuse(np.isinf(values), "is {}: it must be finite")
-            self._refuse((np.abs(values) >= EXACT) & (self.values.dtype.kind in "iu"), f"is {{}}, {TOO_LARGE}")
+            self._refuse(np.isnan(values), missing, shown=False)
+            self._refuse(np.isinf(values), infinite)
+            self._refuse((np.abs(values) >= EXACT) & (self.values.dtype.kind in "iu"), f", {TOO_LARGE}")
             return values, ()
         texts = [text.strip() for text in self.texts]
-        self._refuse([text in MISSING for text in texts], "is missing: leave that sample out")
-        numbers: npt.NDArray[np.float64] = np.array(list(map(number, texts)), np.float64)  # NaN for words
-        words = np.array([number(text) is None for text in texts])
-        self._refuse(~(words | np.isfinite(numbers)), "is {}: it must be finite")
-        self._refuse(list(map(is_too_large, texts)), f"is {{}}, {TOO_LARGE}")
-        if words.any():
-            first = texts[self.values[0]]
-            self._refuse(words != words[self.values[0]], f"is {{!r}}, but {first!r} before: name all, or number all")
-            if all(map(other_notations, texts)):
-                self._refuse(words, f"is {{!r}}, which is not a number: say {ways_to_read(first)}")
-            known = {text: float(place) for place, text in enumerate(sorted(set(texts)))}
-            return np.array([known[text] for text in texts])[self.values], tuple(known)
-        return numbers[self.values], ()
+        self._refuse([text in MISSING for text in texts], missing, shown=False)
+        found = list(map(number, texts))
+        words = np.array([value is None for value in found])
+        numbers: npt.NDArray[np.float64] = np.array(found, np.float64)  # NaN for words
+        self._refuse(~(words | np.isfinite(numbers)), infinite)
+        self._refuse(list(map(is_too_large, texts)), f", {TOO_LARGE}")
+        if not words.any():
+            return numbers[self.values], ()
+        first = texts[self.values[0]]
+        self._refuse(words != words[self.values[0]], f", but {first!r} before: name all, or number all")
+        if all(map(other_notations, texts)):
+            self._refuse(words, f", which is not a number: say {ways_to_read(first)}")
+        known = {text: float(place) for place, text in enumerate(sorted(set(texts)))}
+        return np.array([known[text] for text in texts])[self.values], tuple(known)
 
-    def _refuse(self, wrong: npt.ArrayLike, problem: str) -> None:
+    def _refuse(self, wrong: npt.ArrayLike, problem: str, *, shown: bool = True) -> None:
         """Raise `LabelError` for the first of some labels, bool (samples,) or of texts (texts,)."""
-        places = np.argwhere(
-            np.asarray(wrong, np.bool_) if self.texts is None else np.asarray(wrong, np.bool_)[self.values]
-        )
+        which = np.asarray(wrong, np.bool_)
+        places = np.argwhere(which if self.texts is None else which[self.values])
         if places.size:
             label = self.values[tuple(places[0])]
-            raise LabelError(
-                int(places[0][0]), problem.format(label if self.texts is None else self.texts[label].strip())
-            )
+            label = label if self.texts is None else repr(self.texts[label].strip())
+            raise LabelError(int(places[0][0]), f"is {label}{problem}" if shown else problem)
 
 
 class CellError(Exception):

@@ -76,8 +76,9 @@ MISTAKES = [  # contents, options, and the message after the name of the file
         ": several columns are called 'a': choose with --label-column NUMBER",
     ),
     ("1,2,0\n3,4,1\n5,6,one\n", {}, ", line 3, column 3: the label is 'one', but '0' before"),
-    ("1,2,0\n3,4,9007199254740993\n", {}, ", line 2, column 3: the label is 9007199254740993, too large to be told"),
-    ("1,2,0\n3,4,inf\n", {}, ", line 2, column 3: the label is inf: it must be finite"),
+    ("1,2,0\n3,4,9007199254740993\n", {}, ", line 2, column 3: the label is '9007199254740993', too large to be told"),
+    ("1,2,{0}\n3,4,5\n", {"header": False}, ", line 2, column 3: the label is '5', but '.0.' before: name all"),
+    ("1,2,0\n3,4,inf\n", {}, ", line 2, column 3: the label is 'inf': it must be finite"),
     ("1,2,x\n3,4, NA\n5,6,y\n", {"header": False}, ", line 2, column 3: the label is missing: leave that sample out"),
     *[
         (f"{HEADER}{ROWS}{bad}\n{ROWS}", {}, f", line 5{problem}")
