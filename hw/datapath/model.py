@@ -225,12 +225,12 @@ class Model(Component):
     of the same words, whose deltas follow from the dot product of that very line.
 
     A chunk has at least two planes in most runs, so half of its lanes are updated in a cycle: the lower half with its
-    gradients, the higher half a cycle later. Gradients must be 2 cycles apart, and `UPDATE_SPACING` if of
-    the same chunk. `WRITE_LATENCY` cycles after them all weights of their chunk are written. ``w_next`` has half a
-    chunk in a word.
+    gradients, the higher half a cycle later. Gradients must be 2 cycles apart, and `UPDATE_SPACING` if of the same
+    chunk. `WRITE_LATENCY` cycles after them the lower half is written, a cycle later the higher half, which is that of
+    later stages and so read later, too. ``w_next`` has half a chunk in a word.
     """
 
-    WRITE_LATENCY = Update.LATENCY + 1
+    WRITE_LATENCY = Update.LATENCY
     UPDATE_SPACING = Update.LATENCY + 1
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -331,10 +331,10 @@ class Model(Component):
         valid = pipeline(m, enters, Update.LATENCY, "valid")
         leaving = pipeline(m, entering, Update.LATENCY, "leaving", reset_less=True)[-1]
         chunk, final, last = leaving.of_chunk.chunk, leaving.of_chunk.final, leaving.of_chunk.last
-        complete = valid[-1] & leaving.higher
+        writes_chunk = valid[-1] & ~leaving.higher
 
         begins = Signal(init=1)  # the next chunk is the first of its micro-batch
-        with m.If(complete):
+        with m.If(writes_chunk):
             m.d.sync += begins.eq(last)
 
         # Loaded weights enter the update at stage 5, so the memories need no multiplexer for their data.
@@ -347,17 +347,19 @@ class Model(Component):
         with m.Elif(loaded):
             m.d.sync += load_half.eq(load_half + 1)
         version = Signal(config.chunk_bits)
+        lower_version = Signal.like(self.write_half)  # the last chunk changes `write_half` with its lower half
+        m.d.sync += lower_version.eq(self.write_half)
         m.d.comb += [
             self.load.ready.eq(1),
             self.load_busy.eq(loading.any()),
             update.load.eq(self.load.valid),
             update.loaded.eq(self.load.payload),
-            self.updated.eq(complete & final),
+            self.updated.eq(writes_chunk & final),
             self.updated_last.eq(last),
-            self.wrote_first.eq(complete & begins),
-            self.wrote_last.eq(complete & last),
+            self.wrote_first.eq(writes_chunk & begins),
+            self.wrote_last.eq(writes_chunk & last),
             self.saturated.eq(valid[Update.SATURATED_LATENCY] & update.saturated),
-            version[-1].eq(self.write_half),
+            version[-1].eq(Mux(leaving.higher, lower_version, self.write_half)),
             next_write.addr.eq(Mux(loaded, load_half, Cat(leaving.higher, chunk))),
             next_write.data.eq(update.updated),
             next_write.en.eq(valid[-1] | loaded),

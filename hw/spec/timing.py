@@ -77,7 +77,7 @@ def chaining_cycles(precision: int) -> int:
 
     These are all planes of the first chunk, its gradient, its update, and the credit of the scoreboard.
     """
-    gradient, update, credit = 5, UPDATE_SPACING - 1 + CHUNK_SPACING - 1, 1
+    gradient, update, credit = 5, UPDATE_SPACING - 1, 1
     return precision - 1 + gradient + update + credit
 
 
