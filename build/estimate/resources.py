@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from p4sgd.build.estimate.synthesis import Netlist, check_yosys, synthesize
 from p4sgd.build.estimate.timing import FLIP_FLOPS, MAX_RESETTABLE, Loads, Timing, TimingGraph
 from p4sgd.build.generate.boards import Board
+from p4sgd.build.generate.floorplan import engines_by_die, shared_die
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.ultrascale import UltraScalePlus
 from p4sgd.hw.worker.worker import ENGINE, WORKER, engine_verilog, worker_verilog
@@ -122,6 +123,7 @@ class Unit(NamedTuple):
 
     def document(self, board: Board) -> dict[str, object]:
         """The estimate as plain data for JSON."""
+        left = {name: sum(of_dies) for name, of_dies in board.shell.left.items()}
         return {
             "unit": self.name,
             "parts": [
@@ -129,6 +131,7 @@ class Unit(NamedTuple):
             ],
             "total": self.total.table(),
             "share": {name: number / getattr(board, name) for name, number in self.total.table().items()},
+            "share_beside_shell": {name: self.total.table()[name] / number for name, number in left.items()},
             "paths": [
                 {**path._asdict(), "megahertz": path.megahertz, "keeps_rule": path.keeps_rule}
                 for path in self.timing.paths
@@ -138,6 +141,24 @@ class Unit(NamedTuple):
             "nets": [{**net._asdict(), "keeps_rule": net.keeps_rule} for net in self.loads.nets],
             "resettable": self.loads.resettable,
         }
+
+
+def shares_of_dies(config: WorkerConfig, board: Board, units: Sequence[Unit]) -> list[dict[str, float]]:
+    """Engines of each die by the floor plan, and shares of what the shell leaves there; ``units`` are of `measure`.
+
+    Nothing if the worker was not synthesised, or if it is not known what the shell leaves.
+    """
+    engine, *rest = (unit.total for unit in units)
+    if not rest or not board.shell.left:
+        return []
+    found: list[dict[str, float]] = []
+    for die, engines in enumerate(engines_by_die(config.engines, board)):
+        here = Resources().plus(engine, len(engines))
+        if die == shared_die(board):
+            here = here.plus(rest[0]).plus(engine, -config.engines)
+        shares = {name: number / board.shell.left[name][die] for name, number in here.table().items()}
+        found.append({"die": die, "engines": len(engines), **shares})
+    return found
 
 
 def measure(config: WorkerConfig, unit: str) -> tuple[list[Unit], dict[str, str]]:

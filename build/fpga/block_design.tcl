@@ -1,6 +1,6 @@
 # Procedures of project.tcl: a worker with its MAC, the host's PCI Express and high-bandwidth memory, without a shell.
 #
-#   xdma ─ M_AXI ──────▶ smartconnect ▶ hbm SAXI_<free channel>
+#   xdma ─ M_AXI ──────▶ smartconnect ▶ hbm SAXI_<channel>        (a free one, else shared with the labels)
 #     │    M_AXI_LITE ─▶ smartconnect ▶ worker, cmac: registers
 #     axi_aclk, 250 MHz, for all
 #   worker m_axi_gmem<i> ▶ smartconnect ▶ hbm SAXI_<channel>      (bursts of AXI4 become those of AXI3)
@@ -114,19 +114,23 @@ proc p4sgd::add_memory {channels} {
     connect_bd_net [get_bd_ports hbm_cattrip] [get_bd_pins too_hot/Res]
 }
 
-# Connects a master to the port of a channel, and maps the addresses of the channels that it reaches.
-proc p4sgd::connect_memory {master channel reached} {
+# Connects masters to the port of a channel; each is followed by the channels that it reaches, whose addresses are mapped.
+proc p4sgd::connect_memory {channel masters} {
     set port SAXI_[format %02d $channel]
     set converter converter_[format %02d $channel]
-    cell $converter xilinx.com:ip:smartconnect {NUM_SI 1 NUM_MI 1}
-    bus_between $master $converter/S00_AXI
+    cell $converter xilinx.com:ip:smartconnect [list NUM_SI [expr {[llength $masters] / 2}] NUM_MI 1]
     bus_between $converter/M00_AXI hbm/$port
     wire xdma/axi_aclk $converter/aclk hbm/AXI_[format %02d $channel]_ACLK
     wire xdma/axi_aresetn $converter/aresetn hbm/AXI_[format %02d $channel]_ARESET_N
-    foreach number $reached {
-        assign_bd_address -offset [format 0x%X [expr {$number << 28}]] -range 256M \
-            -target_address_space [get_bd_addr_spaces $master] \
-            [get_bd_addr_segs hbm/$port/HBM_MEM[format %02d $number]]
+    set input 0
+    foreach {master reached} $masters {
+        bus_between $master $converter/S[format %02d $input]_AXI
+        incr input
+        foreach number $reached {
+            assign_bd_address -offset [format 0x%X [expr {$number << 28}]] -range 256M \
+                -target_address_space [get_bd_addr_spaces $master] \
+                [get_bd_addr_segs hbm/$port/HBM_MEM[format %02d $number]]
+        }
     }
 }
 

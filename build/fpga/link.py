@@ -56,10 +56,8 @@ class Xclbin:
         return {kernel.name: kernel for design in self.designs.values() for kernel in design.kernels}
 
 
-def bank(channels: range, other: str) -> str:
-    """Pseudo channels in the notation of v++, which makes one memory of several; the other memory if there are none."""
-    if not channels:
-        return other
+def bank(channels: range) -> str:
+    """Pseudo channels in the notation of v++, which makes one memory of several."""
     return f"HBM[{channels[0]}]" if len(channels) == 1 else f"HBM[{channels[0]}:{channels[-1]}]"
 
 
@@ -212,7 +210,7 @@ def _between_macs(
 
 def _memory(config: WorkerConfig, board: Board) -> HbmMap:
     memory = map_memories(config, board.hbm)
-    if not memory.channels[-1] and not board.shell.other_memory:
+    if memory.labels_share and not board.shell.other_memory:
         raise ValueError(
             f"the engines take all {board.hbm.channels} channels of memory, and an {board.name} has no other memory "
             "for the labels: choose a configuration with fewer engines"
@@ -222,11 +220,10 @@ def _memory(config: WorkerConfig, board: Board) -> HbmMap:
 
 def _memories(units: Iterable[str], memory: HbmMap, board: Board) -> dict[str, str]:
     """Memory of each memory port of instances of a kernel, as in `Design`."""
-    return {
-        f"{unit}.{memory_bus(number)}": bank(channels, board.shell.other_memory)
-        for unit in units
-        for number, channels in enumerate(memory.channels)
-    }
+    places = [bank(channels) for channels in memory.channels]
+    if memory.labels_share:
+        places[-1] = board.shell.other_memory
+    return {f"{unit}.{memory_bus(number)}": place for unit in units for number, place in enumerate(places)}
 
 
 def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> tuple[str, str]:

@@ -104,12 +104,10 @@ def vivado_files(
 
     ``board_name`` is one of `PINS`, ``megahertz`` the clock for modules that are implemented on their own, as the
     bitstream has 250 MHz, and ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults.
-    ValueError if the worker leaves no channel of memory to the host.
+    ValueError if the worker has more banks than there are channels.
     """
     pins, board = PINS[board_name], BOARDS[board_name]
     channels = map_memories(config, board.hbm).channels  # before the work
-    if not channels[-1] or len(channels) == board.hbm.channels:
-        raise ValueError(f"the worker takes all {board.hbm.channels} channels of memory, and the host needs one")
     kernels = engine, _ = worker(config, board, build_id), cmac(0, build_id)
     found = {
         "README.md": _readme(board, command),
@@ -158,8 +156,11 @@ def _project(
     channels: tuple[range, ...], kernels: tuple[Kernel, ...], board: Board, pins: BoardPins, command: str
 ) -> str:
     engine, mac = kernels
-    ports = [each[0] for each in channels]
-    free = next(channel for channel in range(board.hbm.channels) if channel not in ports)
+    masters: dict[int, list[str]] = {}  # of the port of each channel, with what they reach
+    for number, each in enumerate(channels):
+        masters.setdefault(each[0], []).append(f"{engine.unit}/{memory_bus(number)} {{{_words(each)}}}")
+    host = next((channel for channel in range(board.hbm.channels) if channel not in masters), channels[-1][0])
+    masters.setdefault(host, []).append(f"xdma/M_AXI {{{_words(range(board.hbm.channels))}}}")
     lines = [
         header_comment("# {}", command),
         source_command(GATES),
@@ -168,13 +169,9 @@ def _project(
         "",
         f"p4sgd::open_project {_PROJECT} {board.part} {{{' '.join(kernel.name for kernel in kernels)}}}",
         f"p4sgd::add_host {pins.host_quad} {pins.host_block}",
-        f"p4sgd::add_memory {{{_words(sorted([*ports, free]))}}}",
+        f"p4sgd::add_memory {{{_words(sorted(masters))}}}",
         *(f"p4sgd::add_kernel {kernel.unit} {kernel.vlnv} {_REGISTERS * i:#x}" for i, kernel in enumerate(kernels)),
-        f"p4sgd::connect_memory xdma/M_AXI {free} {{{_words(range(board.hbm.channels))}}}",
-        *(
-            f"p4sgd::connect_memory {engine.unit}/{memory_bus(number)} {each[0]} {{{_words(each)}}}"
-            for number, each in enumerate(channels)
-        ),
+        *(f"p4sgd::connect_memory {channel} {{{' '.join(masters[channel])}}}" for channel in sorted(masters)),
         f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",
         f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
         f"p4sgd::connect_port {mac.unit}",

@@ -1,6 +1,7 @@
 """FPGA boards: resources, dies, memory, cages and shells, and the map of a worker's memories to channels of HBM."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -37,6 +38,8 @@ class Shell:
     # Pin of the platform's free-running clock, and its frequency.
     free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
     free_megahertz: int = 100
+    # Numbers of resources that the platform leaves on each die, by the names of those of a `Board`; empty if not known.
+    left: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,18 @@ BOARDS = {
             Cage("CMACE4_X0Y5", "X0Y40~X0Y43", _SI570, "io_gt_qsfp0_00", "io_clk_qsfp0_refclka_00"),
             Cage("CMACE4_X0Y6", "X0Y44~X0Y47", _SI570, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
         ),
-        shell=Shell("xilinx_u280_gen3x16_xdma_1_202211_1", other_memory="DDR[0]"),
+        shell=Shell(
+            "xilinx_u280_gen3x16_xdma_1_202211_1",
+            other_memory="DDR[0]",
+            left={
+                "lut": (369_000, 333_000, 367_000),
+                "ff": (746_000, 675_000, 729_000),
+                "carry": (46_125, 41_625, 45_875),
+                "dsp": (2_733, 2_877, 2_880),
+                "bram": (507, 468, 512),
+                "uram": (320, 320, 320),
+            },
+        ),
         watts=160,
         source="DS963, XCU280; UG1120; quad 134",
     ),
@@ -134,7 +148,7 @@ BOARDS = {
 """Boards, by the name on the command line: all that is known of them, but for the pins of designs without a shell
 (`p4sgd.build.fpga.vivado.PINS`). ``build/fpga/README.md`` has the sources."""
 
-BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u50", "u55c": "u55c"}
+BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u50": "u50", "u55c": "u55c"}
 """Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
 
 
@@ -142,10 +156,10 @@ BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u280_wide": "u280", "u50": "u5
 class HbmMap:
     """Assignment of a worker's memories to pseudo channels."""
 
-    # Channels of each memory, in the order of `WorkerConfig.memories`. If the banks take the ports of all channels, the
-    # labels have none and belong in the board's other memory.
+    # Channels of each memory, in the order of `WorkerConfig.memories`: of banks, then the last one for the labels.
     channels: tuple[range, ...]
     bank_bytes: int  # bytes of an engine's bank; the labels may lie at the end of the last
+    labels_share: bool  # the port of the labels' channel is that of a bank, as banks take the ports of all channels
 
     @property
     def image_bytes(self) -> int:
@@ -165,5 +179,5 @@ def map_memories(config: WorkerConfig, hbm: Hbm) -> HbmMap:
     if banks > hbm.channels:
         raise ValueError(f"{banks} banks of engines do not fit into {hbm.channels} channels of memory")
     each = hbm.channels // banks
-    labels = range(hbm.channels - 1, hbm.channels) if banks < hbm.channels else range(0)
-    return HbmMap((*(range(bank * each, (bank + 1) * each) for bank in range(banks)), labels), each * hbm.channel_bytes)
+    ranges = (*(range(bank * each, (bank + 1) * each) for bank in range(banks)), range(hbm.channels)[-1:])
+    return HbmMap(ranges, each * hbm.channel_bytes, labels_share=banks == hbm.channels)

@@ -68,7 +68,8 @@ def _master_dies(config: WorkerConfig, board: Board) -> list[int]:
 def placement(worker: str, top: str, engine: str, board: Board) -> list[list[str]]:
     """Cells of a worker for each die, the lowest first: those in module ``top`` of its Verilog, and its ``engine``s."""
     found = instances(modules(worker)[top])
-    engines = [name for module, name in found if module == engine]
+    # Verilog has engine10 before engine2.
+    engines = sorted((name for module, name in found if module == engine), key=lambda name: (len(name), name))
     cells = [[engines[number] for number in numbers] for numbers in engines_by_die(len(engines), board)]
     cells[shared_die(board)] += [name for module, name in found if module != engine]
     return cells

@@ -91,7 +91,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     Smaller ones are for simulation, and break that for paths.
     """
     with output.working(f"synthesising {name}"):
-        from p4sgd.build.estimate.resources import measure
+        from p4sgd.build.estimate.resources import measure, shares_of_dies
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
         from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
         from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
@@ -108,11 +108,13 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
                 units, designs = measure(PRESETS[name](), unit)
             except (MissingYosysError, SynthesisError) as error:
                 raise P4sgdError(str(error)) from error
+            dies = shares_of_dies(PRESETS[name](), known, units)
             document = {
                 "generated_by": command,
                 "config": name,
                 "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
                 "units": [each.document(known) for each in units],
+                "dies": dies,
             }
             if out is not None:
                 first = header_comment("// {}", command)
@@ -123,6 +125,9 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     limits = {key: getattr(known, key) for key in units[0].total.table()}
     for each in units:
         _show_unit(output, each.document(known), {"name": known.name, "instances": None, **limits})
+    if dies:
+        output.say("shares of what the shell leaves on each die:")
+        output.records(dies)
     output.say(
         f"rules: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; {MAX_LOADS:,} loads of a net; "
         f"resets reach {MAX_RESETTABLE:,} registers of an engine"
@@ -136,8 +141,12 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
 def _show_unit(output: Output, unit: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
     """Print the document of a unit, whose total is compared with the ``limits`` of a board."""
     output.say(f"{unit['unit']}:")
-    sums = [{"name": name, "instances": None, **unit[name]} for name in ("total", "share")]
-    output.records([*unit["parts"], sums[0], limits, sums[1]])
+    total, *shares = (
+        {"name": name.replace("_", " "), "instances": None, **unit[name]}
+        for name in ("total", "share", "share_beside_shell")
+        if unit[name]
+    )
+    output.records([*unit["parts"], total, limits, *shares])
     output.records(unit["paths"], texts=2)
     output.records(unit["nets"])
     output.say(

@@ -77,8 +77,8 @@ class WorkerConfig:
 
     @classmethod
     def u280(cls) -> "WorkerConfig":
-        """An Alveo U280: 8 engines of 64 lanes, up to 262,144 features a worker in block RAM."""
-        return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+        """An Alveo U280: 16 engines of 64 lanes on all 32 pseudo-channels of its HBM, up to 524,288 features."""
+        return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod
     def u280_deep(cls) -> "WorkerConfig":
@@ -86,19 +86,14 @@ class WorkerConfig:
         return cls(engines=8, ports=2, lanes=64, chunks=4096, line_fifo_depth=16384, slots=64)
 
     @classmethod
-    def u280_wide(cls) -> "WorkerConfig":
-        """An Alveo U280 with 16 engines on all 32 pseudo-channels of its HBM, one of which labels share: 524,288."""
-        return cls(engines=16, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
-
-    @classmethod
     def u50(cls) -> "WorkerConfig":
-        """An Alveo U50, two thirds of the U280's logic and 316 GB/s of HBM: 4 engines, up to 131,072 features."""
-        return cls(engines=4, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+        """An Alveo U50, two thirds of the U280's logic, 63 W: 8 engines, up to 262,144 features."""
+        return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod
     def u55c(cls) -> "WorkerConfig":
-        """An Alveo U55C: the logic of the U280 with twice its HBM, so the same worker."""
-        return cls(engines=8, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
+        """An Alveo U55C, the logic of a U280 without memory beside its HBM: 15 engines, and a channel for labels."""
+        return cls(engines=15, ports=2, lanes=64, chunks=512, line_fifo_depth=8192, slots=64)
 
     @classmethod
     def sparse_worker(cls) -> "WorkerConfig":
@@ -188,7 +183,7 @@ class WorkerConfig:
         return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
 
 
-_PRESETS = ("tiny", "small", "u280", "u280_deep", "u280_wide", "u50", "u55c")
+_PRESETS = ("tiny", "small", "u280", "u280_deep", "u50", "u55c")
 
 PRESETS: dict[str, Callable[[], WorkerConfig]] = {name: getattr(WorkerConfig, name) for name in _PRESETS}
 """Configurations of hardware by their names on the command line."""

@@ -11,6 +11,7 @@ from support.vendor_checks.folder import open_vendor_folder
 
 from p4sgd.build.fpga.check import check
 from p4sgd.host.cli.app import main
+from p4sgd.hw.spec.config import WorkerConfig
 
 COMMANDS = ("p4sgd build vitis --config u280 --out worker", "p4sgd build check worker")
 """Those of README.md."""
@@ -38,12 +39,13 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
     report = check(open_vendor_folder(vitis), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (vitis / "link_hw.cfg").read_text()
-    assert link.count("\nsp=") == 17
+    memories, labels = WorkerConfig.u280().memories, WorkerConfig.u280().labels_memory
+    assert link.count("\nsp=") == memories
     every_cell_once(vitis)
     places = {cell: die for die, cells in placed(vitis).items() for cell in cells}
     slices = Counter(cell.partition("_slice")[0] for cell in places if "slice" in cell)
-    for memory in range(17):
-        master = places["component/worker/labels" if memory == 16 else f"component/worker/engine{memory // 2}"]
+    for memory in range(memories):
+        master = places["component/worker/labels" if memory == labels else f"component/worker/engine{memory // 2}"]
         assert slices[f"component/gmem{memory}"] == (master + 1 if master else 0), memory
     assert "8192 MiB" in (vitis / "README.md").read_text()
 

@@ -19,7 +19,7 @@ from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.hw.spec.selftest import KERNEL
 
-CONFIGS = ("u280", "u280_wide", "u55c", "u50")
+CONFIGS = ("u280", "u280_deep", "u55c", "u50")
 
 COMMANDS = ("p4sgd build selftest --config u280 --out selftest", "p4sgd build check selftest")
 """Those of README.md."""

@@ -61,9 +61,10 @@ slr=p4sgd_cmac_1:SLR2
 
 MEMORIES = {
     "tiny": [range(32), [31]],
-    "u280": [*([low, low + 1] for low in range(0, 32, 2)), [31]],
-    "u280_wide": [*([low] for low in range(32)), []],  # labels elsewhere
-    "u50": [*(range(low, low + 4) for low in range(0, 32, 4)), [31]],
+    "u280": [*([low] for low in range(32)), [31]],
+    "u280_deep": [*([low, low + 1] for low in range(0, 32, 2)), [31]],
+    "u50": [*([low, low + 1] for low in range(0, 32, 2)), [31]],
+    "u55c": [*([low] for low in range(30)), [31]],  # labels to themselves
     "three": [*(range(low, low + 3) for low in range(0, 30, 3)), [31]],  # labels to themselves
 }
 """Channels of the banks of configurations and of labels, on a HBM of 32 pseudo channels (PG276)."""
@@ -72,14 +73,16 @@ MEMORIES = {
 @pytest.mark.parametrize("name", MEMORIES)
 def test_banks_take_all_channels_and_labels_the_last_too(name):
     config = PRESETS[name]() if name in PRESETS else WorkerConfig(engines=5, ports=2)
-    found = map_memories(config, BOARDS[BOARD_OF.get(name, "u280")].hbm)
+    board = BOARDS[BOARD_OF.get(name, "u280")]
+    found = map_memories(config, board.hbm)
     assert [list(channels) for channels in found.channels] == list(map(list, MEMORIES[name]))
-    assert found.bank_bytes == len(MEMORIES[name][0]) * (256 << 20)
+    assert found.bank_bytes == len(MEMORIES[name][0]) * board.hbm.channel_bytes
+    assert found.labels_share == (name == "u280")
     assert found.image_bytes == found.bank_bytes * config.engines * config.ports
 
 
 def test_memory_as_vitis_calls_it():
-    assert [bank(range(*each), "DDR[0]") for each in ((2, 4), (31, 32), (0, 0))] == ["HBM[2:3]", "HBM[31]", "DDR[0]"]
+    assert [bank(range(*each)) for each in ((2, 4), (31, 32))] == ["HBM[2:3]", "HBM[31]"]
     with pytest.raises(ValueError, match="64 banks of engines do not fit into 32 channels"):
         map_memories(WorkerConfig(engines=32, ports=2), BOARDS["u280"].hbm)
 
@@ -129,7 +132,7 @@ REFUSALS = {
     "": "Missing option '--config'",
     "--aggregator": "for which board? name it with --board u280|u50|u55c",
     "--aggregator --config u280": "--config is for workers",
-    "--config u280_wide --board u55c": "take all 32 channels of memory, and an Alveo U55C has no other memory for the",
+    "--config u280 --board u55c": "take all 32 channels of memory, and an Alveo U55C has no other memory for the",
     "--config tiny --board u280 --cable glass": "choose one of copper, optics",
 }
 """Options, and what is wrong with them."""
@@ -215,7 +218,7 @@ def test_make_fails_as_long_as_the_routed_design_does(tools):
 
 @pytest.mark.parametrize(
     ("name", "board", "workers"),
-    [("tiny", "u280", 2), ("u50", "u50", 2), ("u280", "u280", 1), ("u280_wide", "u280", 1)],
+    [("tiny", "u280", 2), ("u50", "u50", 1), ("u55c", "u55c", 1), ("u280", "u280", 1)],
 )
 def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypatch, name, board, workers):
     """An HBM has 32 AXI ports (PG276). Kernels are too large to be made here."""

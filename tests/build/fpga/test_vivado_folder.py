@@ -26,18 +26,12 @@ def test_the_floor_plan_has_the_slices_of_the_kernel(vivado_folder):
     assert "these are in the kernel" in plan
 
 
-def test_a_worker_that_takes_all_memory_is_refused(tmp_path):
-    done = CliRunner().invoke(main, ["build", "vivado", "--config", "u280_wide", "--out", str(tmp_path / "out")])
-    assert done.exit_code == 2
-    assert "the worker takes all 32 channels of memory, and the host needs one" in done.stderr
-
-
 def test_the_address_map_is_that_of_the_design(vivado_folder):
     project, found = (vivado_folder / "project.tcl").read_text(), read_map(vivado_folder / "address_map.json").kernels
     offsets = re.findall(r"^p4sgd::add_kernel (\w+)_1 \S+ (0x\w+)$", project, re.MULTILINE)
     assert {name: kernel.registers for name, kernel in found.items()} == {name: int(at, 0) for name, at in offsets}
-    connect = r"^p4sgd::connect_memory p4sgd_worker_1/m_axi_gmem(\d+) \d+ {([\d ]+)}$"
-    reached = [(int(port), each.split()) for port, each in re.findall(connect, project, re.MULTILINE)]
+    connect = r"p4sgd_worker_1/m_axi_gmem(\d+) {([\d ]+)}"
+    reached = sorted((int(port), each.split()) for port, each in re.findall(connect, project))
     assert [port for port, _ in reached] == list(range(len(reached)))
     memories = tuple(MemoryRange(int(each[0]) << 28, len(each) << 28) for _, each in reached)
     assert (found["p4sgd_worker"].memories, found["p4sgd_cmac"].memories) == (memories, ())

@@ -114,9 +114,9 @@ def test_a_slice_on_every_die_of_the_way_to_memory(board, ports):
 
 
 def test_slices_of_a_u280():
-    """Engines 0 to 2 are on the memory's die, 3 and 4 beside it as the labels are, and 5 to 7 beyond: by hand."""
+    """Engines 0 to 5 are on the memory's die, 6 to 10 beside it as the labels are, and 11 to 15 beyond: by hand."""
     found = [list(way) for way in slice_dies(WorkerConfig.u280(), BOARDS["u280"])]
-    assert found == [[]] * 6 + [[1, 0]] * 4 + [[2, 1, 0]] * 6 + [[1, 0]]
+    assert found == [[]] * 12 + [[1, 0]] * 10 + [[2, 1, 0]] * 10 + [[1, 0]]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build.estimate.resources import Part, Resources, Unit, measure
+from p4sgd.build.estimate.resources import Part, Resources, Unit, measure, shares_of_dies
 from p4sgd.build.estimate.synthesis import REMEDY
 from p4sgd.build.estimate.timing import MAX_LOADS, MAX_RESETTABLE, Loads, Net, Path, Timing
 from p4sgd.build.generate.boards import BOARDS
@@ -110,6 +110,20 @@ def test_tables(monkeypatch):
             loads=Loads([Net("enable", MAX_LOADS + (rule == "loads"))], resettable=MAX_RESETTABLE + (rule == "resets")),
         )
         assert run("--config", "u50", "--unit", "engine").exit_code == status, rule
+
+
+def test_dies_have_their_engines_beside_the_shell():
+    """By hand: 6, 5 and 5 engines, and what a worker has once on the die in the middle."""
+    nothing = Timing([], ends=0, breaking=0), Loads([], resettable=0)
+    engine = Unit("engine", [], Resources(lut=12_300, dsp=300), *nothing)
+    worker = Unit("worker", [], Resources(lut=16 * 12_300 + 4_500, dsp=16 * 300 + 24), *nothing)
+    config, board = WorkerConfig.u280(), BOARDS["u280"]
+    dies = shares_of_dies(config, board, [engine, worker])
+    assert [each["engines"] for each in dies] == [6, 5, 5]
+    assert [each["lut"] for each in dies] == [73_800 / 369_000, 66_000 / 333_000, 61_500 / 367_000]
+    assert [each["dsp"] for each in dies] == [1_800 / 2_733, 1_524 / 2_877, 1_500 / 2_880]
+    assert worker.document(board)["share_beside_shell"]["dsp"] == 4_824 / 8_490
+    assert shares_of_dies(config, BOARDS["u50"], [engine, worker]) == shares_of_dies(config, board, [engine]) == []
 
 
 def test_missing_yosys(monkeypatch):

@@ -77,7 +77,7 @@ def test_identity_and_configuration(worker):
     assert worker.config == SMALL
 
 
-@pytest.mark.parametrize("name", ["sparse", "u280_wide"])
+@pytest.mark.parametrize("name", ["sparse", "u280"])
 def test_the_configuration_is_read_from_registers(name):
     config = dataclasses.replace(CONFIGURATIONS[name](), slots=4)
     assert read_configuration("it", client_of(RecordingWorker(config, size=0))) == config
