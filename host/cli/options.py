@@ -31,12 +31,12 @@ class NameFrom(click.ParamType):
     Messages call a value by ``what`` it names: ``loss``.
     """
 
-    def __init__(self, what: str, names: str | Sequence[str]) -> None:
+    def __init__(self, what: str, names: str | tuple[str, ...]) -> None:
         self.name = what
         self._names = names
 
     def _known(self) -> list[str]:
-        return list(names_in(self._names) if isinstance(self._names, str) else self._names)
+        return list(names_in(self._names))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The values, for ``--help``."""
@@ -329,16 +329,12 @@ reading = together(
 """Adds the options that say how data files are read, which are arguments of `p4sgd.host.data.read_dataset`."""
 
 
-_READING = (
-    *("file_format", "label_column", "weight_column", "offset_column", "exposure_column", "ignore_columns"),
-    *("categorical", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
-    *("zero_based", "hash_bits"),
-)
-
-
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     """Remove the values of `reading` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
-    reading = {name: choices.pop(name) for name in _READING}
+    from p4sgd.host.data.read import FORMAT_ARGUMENTS
+
+    names = {"file_format"}.union(*FORMAT_ARGUMENTS.values()) & choices.keys()
+    reading = {name: choices.pop(name) for name in sorted(names)}
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None
     return reading

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from p4sgd.host.training.events import TITLES
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
@@ -24,11 +26,13 @@ SIMULATOR_OPENING = "preparing the simulator, minutes at first"
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
-_METRICS = {"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"}
-
 COLUMNS = {
     "epoch": "epoch",
-    **{f"{data}_{n}": f"{data} {title}" for data in ("train", "validation", "test") for n, title in _METRICS.items()},
+    **{
+        f"{data}_{name}": f"{data} {title}"
+        for data in ("train", "validation", "test")
+        for name, title in list(TITLES.items())[:4]
+    },
     "learning_rate": "rate",
     "samples_per_second": "samples/s",
 }

@@ -16,6 +16,7 @@ from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.report import figures
 from p4sgd.host.report.cycles import cycles_of
+from p4sgd.host.training.events import TITLES
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
@@ -30,12 +31,6 @@ _MOST_COEFFICIENTS, _MOST_EPOCHS, _MOST_MICRO_BATCHES = 20, 200, 64
 
 _MOST_CLASSES, _MOST_CONFUSED = 12, 30
 """Classes with a curve, and classes of a confusion matrix that is shown."""
-
-_METRICS = {
-    **{"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"},
-    **{"deviance": "mean deviance", "mse": "mean squared error"},
-}
-"""Titles of metrics, of which the first four have a curve over the epochs."""
 
 _UNITS = {Task.CLASSIFICATION: "", Task.REGRESSION: ", in the unit of the target"}
 """What the numbers of coefficients are of, but for those of a logarithmic link."""
@@ -92,7 +87,7 @@ def _quality(result: TrainingResult | ResultSet) -> dict[str, Any]:
         histories = {name: result.history for name in ("train", "validation", "test") if f"{name}_loss" in known}
         curves = [
             figures.epochs(histories, {name: f"{name}_{metric}" for name in histories}, title, result.best_epoch)
-            for metric, title in list(_METRICS.items())[:4]
+            for metric, title in list(TITLES.items())[:4]
             if f"train_{metric}" in known
         ]
         curves.append(figures.epochs({"": result.history}, {"": "learning_rate"}, "learning rate"))
@@ -172,9 +167,9 @@ def _cards(result: TrainingResult | ResultSet) -> list[tuple[str, str, str]]:
     metrics, history, coding = result.metrics, result.history, result.model.labels
     cards = []
     for name in ("test", "validation", "train"):
-        for metric in list(_METRICS)[1:4]:
+        for metric in list(TITLES)[1:4]:
             if (value := metrics.get(f"{name}_{metric}")) is not None:
-                cards.append((f"{name} {_METRICS[metric]}", _text(metric, value), ""))
+                cards.append((f"{name} {TITLES[metric]}", _text(metric, value), ""))
     if isinstance(result, TrainingResult):
         cards.append(("best epoch", f"{result.best_epoch} of {len(history)}", _STOPPED[result.stopped]))
     else:
@@ -191,7 +186,7 @@ def _scores(
     result: TrainingResult | ResultSet, outcomes: _Outcomes, coding: LabelCoding | TargetCoding
 ) -> dict[str, Any]:
     rows: list[tuple[str, list[str]]] = [("samples", [f"{len(labels):,}" for _, labels in outcomes.values()])]
-    for metric, title in _METRICS.items():
+    for metric, title in TITLES.items():
         values = [result.metrics.get(f"{name}_{metric}") for name in outcomes]
         if any(value is not None for value in values):
             rows.append((title, [_text(metric, value) for value in values]))

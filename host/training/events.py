@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
 
 
+TITLES = {
+    **{"loss": "loss", "accuracy": "accuracy", "r2": "R²", "d2": "D²"},
+    **{"deviance": "mean deviance", "mse": "mean squared error"},
+}
+"""Titles of the metrics of an epoch, of which the first four are shown for every epoch."""
+
+
 class Stage(Enum):
     """A stage of a training run, in order: files of a prepared folder are compared with their checksums (after `OPEN`
     if the device says which ones), the device is opened, epochs are run, the model is written and the device closed."""

@@ -159,12 +159,10 @@ def _joined(
     """The result of all rows, measured as one model."""
     coding = prepared.targets.coding
     labels = {"train": prepared.targets.labels, **{name: labels for name, (_, labels) in held_out.items()}}
-    weights = {"train": prepared.targets.weights, "validation": prepared.targets.validation_weights}
-    known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
-    for name, each in known.items():
-        # Where weights of classes are each row's own, those of the samples alone are left to all rows.
-        if each is not None and (name == "test" or prepared.targets.weigh_row is not None):
-            weights[name] = relative(each.sample_weights, each.name)
+    weights = dict(results[0].weights)
+    if prepared.targets.weigh_row is not None:  # each row has weights of its own: those of the samples alone count here
+        known = {"train": prepared.train, **{name: samples for name, (samples, _) in held_out.items()}}
+        weights |= {name: relative(each.sample_weights, each.name) for name, each in known.items() if each is not None}
     offsets = {"train": prepared.targets.offsets}
     offsets |= {name: samples.offsets for name, (samples, _) in held_out.items()}
     activations = {

@@ -535,6 +535,7 @@ def test_a_column_of_targets_has_the_shapes_of_scikit_learn():
     assert column.fit(X, y).predict(X).shape == (y.size,)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_several_labels(tmp_path):
     X, y = load_digits(return_X_y=True)
     several = np.column_stack([y % 2, y > 4, y == 0]).astype(int)

@@ -269,18 +269,6 @@ def test_the_confusion_matrix(monkeypatch):
     assert "of 2 classes none is taken for another" in shown
 
 
-def test_samples_count_by_their_weights():
-    rng = np.random.default_rng(11)
-    x, weights = rng.normal(size=(120, 3)), rng.choice([0, 0.25, 1, 3], 120)
-    y = np.where(x[:, 0] + rng.normal(size=120) > 0, "spam", "ham")
-    np.savez("data.npz", X=x, y=y, weights=weights)
-    np.savez("none.npz", X=x, y=y)
-    train("data.npz", "--epochs", 3)
-    found = predicted("none.npz").split()
-    assert evaluated("data.npz")["accuracy"] == pytest.approx(metrics.accuracy_score(y, found, sample_weight=weights))
-    assert evaluated("none.npz")["accuracy"] == pytest.approx(metrics.accuracy_score(y, found))
-
-
 def test_hashed_features():
     """The model file says how names become columns; numbers may be columns or names."""
     words = np.random.default_rng(2).integers(0, 20, (80, 6))
