@@ -1,11 +1,11 @@
 """Partial activations: the sum over all engines of a worker, clamped."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.stream import RegisteredValidFIFO, ValidSignature
-from p4sgd.hw.primitives import AdderTree, Component, overflows, pipeline
+from p4sgd.hw.primitives import AdderTree, Component, pipeline
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
 from p4sgd.hw.spec.timing import tree_latency
@@ -22,8 +22,8 @@ class PartialSum(Component):
     The sums are too wide for one carry chain, so their halves are added separately. The stages on each bank::
 
         dots ──▶ register ──▶ FIFO ─┬▶ AdderTree of low halves ───┐
-                                    └▶ AdderTree of high halves ──┴▶ carry ───────────┐
-                        partials ◀── FIFO ◀── clamp ◀── compare with ±limit ◀─ shift ◀┘
+                                    └▶ AdderTree of high halves ──┴▶ carry ──▶ shift, compare with ±limit ─┐
+                                                                             partials ◀── clamp into FIFO ◀┘
 
     Throughput is a micro-batch a cycle; ``partials`` come `latency` cycles after the last engine's ``dots``. FIFOs have
     room for all micro-batches in flight, so no stage ever waits.
@@ -50,7 +50,7 @@ class PartialSum(Component):
     @staticmethod
     def latency(config: WorkerConfig) -> int:
         """Cycles from the last engine's dot products to the partials."""
-        return 2 + tree_latency(config.engines) + 5 + 1
+        return 2 + tree_latency(config.engines) + 2 + 1
 
     def elaborate(self, platform: object) -> Module:
         config = self._config
@@ -70,21 +70,27 @@ class PartialSum(Component):
         m.d.comb += taken.eq(Cat(queue.o.valid for queue in queues).all())
         for queue in queues:
             m.d.comb += queue.o.ready.eq(taken)
-        valid = pipeline(m, taken, self._tree_latency + 5, "valid")[-1]
+        valid = pipeline(m, taken, self._tree_latency + 2, "valid")[-1]
 
         shift = Signal(range(MAX_PRECISION + 1), reset_less=True)
+        kept = Signal(MAX_PRECISION, reset_less=True)  # bit i is set unless a shift drops bit i
         lowest = Signal(signed(ACTIVATION.width), reset_less=True)
-        m.d.sync += [shift.eq(self.format_precision - self.format_signed), lowest.eq(-self.partial_limit)]
+        m.d.sync += [
+            shift.eq(self.format_precision - self.format_signed),
+            kept.eq(Const(-1, signed(MAX_PRECISION)) << shift),
+            lowest.eq(-self.partial_limit),
+        ]
 
         m.submodules.results = results = RegisteredValidFIFO(BANKS * ACTIVATION.width, config.in_flight)
-        clamps = Signal(BANKS, reset_less=True)
+        clamps = Signal(BANKS)
         layout = data.ArrayLayout(signed(config.dot_bits), BANKS)
         items = [data.View(layout, queue.o.payload) for queue in queues]
         banks = [
-            self._bank(m, bank, [item[bank] for item in items], shift, lowest, clamps[bank]) for bank in range(BANKS)
+            self._bank(m, bank, [item[bank] for item in items], (shift, kept, lowest), clamps[bank])
+            for bank in range(BANKS)
         ]
+        m.d.sync += self.status_partial_clamped.eq(valid & clamps.any())
         m.d.comb += [
-            self.status_partial_clamped.eq(valid & clamps.any()),
             results.i.payload.eq(Cat(banks)),
             results.i.valid.eq(valid),
             self.partials.payload.eq(results.o.payload),
@@ -93,14 +99,14 @@ class PartialSum(Component):
         ]
         return m
 
-    def _bank(self, m: Module, bank: int, dots: list[Value], shift: Signal, lowest: Signal, clamped: Value) -> Signal:
-        """Build one bank; returns its partial. ``clamped`` is set in the same cycle."""
+    def _bank(self, m: Module, bank: int, dots: list[Value], settings: tuple[Signal, ...], clamped: Value) -> Value:
+        """Build one bank; returns its partial, which no register holds; ``clamped`` is set in the same cycle."""
+        shift, kept, lowest = settings
         engines = self._config.engines
-        high_bits = self._config.dot_bits - _LOW
         # The tree adds signed numbers: inverting the top bit of a low half subtracts 2^31, which is added after the
         # tree.
         lows = AdderTree(engines, _LOW)
-        highs = AdderTree(engines, high_bits)
+        highs = AdderTree(engines, self._config.dot_bits - _LOW)
         m.submodules[f"lows{bank}"] = lows
         m.submodules[f"highs{bank}"] = highs
         for index, dot in enumerate(dots):
@@ -108,33 +114,27 @@ class PartialSum(Component):
                 lows.i[index].eq(Cat(dot[: _LOW - 1], ~dot[_LOW - 1]).as_signed()),
                 highs.i[index].eq(dot[_LOW:].as_signed()),
             ]
-        low = Signal(lows.out_width, name=f"low_{bank}", reset_less=True)
-        high = Signal(signed(highs.out_width), name=f"high_{bank}", reset_less=True)
-        total = Signal(signed(highs.out_width + 1 + _LOW), name=f"total_{bank}", reset_less=True)
-        shifted = Signal.like(total, name=f"shifted_{bank}", reset_less=True)
-        m.d.sync += [
-            low.eq(lows.o + (engines << (_LOW - 1))),
-            high.eq(highs.o),
-            total.eq(Cat(low[:_LOW], (high + (low >> _LOW))[: highs.out_width + 1])),
-            shifted.eq(total >> shift),
-        ]
-        # Only a sum that fits an activation is compared with the limits; of others the sign says which they take.
+        width = max(highs.out_width + 1 + _LOW, ACTIVATION.width + MAX_PRECISION)
+        total = Signal(signed(width), name=f"total_{bank}", reset_less=True)
+        top = lows.o[_LOW - 1]
+        carry = (lows.o >> _LOW) + Mux(top, (engines + 1) // 2, engines // 2)
+        m.d.sync += total.eq(Cat(lows.o[: _LOW - 1], top ^ (engines % 2), highs.o + carry).as_signed())
+        # Only a sum that fits an activation is compared with the limits; of others the sign says which they take. It
+        # fits if its bits from the activation's sign on are equal, of which the lowest differ with the shift.
+        narrow = (total >> shift)[: ACTIVATION.width].as_signed()
+        high = total[ACTIVATION.width - 1 :]
+        changes = high[1:] ^ high[:-1]
         flags = ("above", "below", "fits", "negative")
         above, below, fits, negative = (Signal(name=f"{name}_{bank}", reset_less=True) for name in flags)
         value = Signal(signed(ACTIVATION.width), name=f"value_{bank}", reset_less=True)
-        narrow = shifted[: ACTIVATION.width].as_signed()
         m.d.sync += [
             above.eq(narrow > self.partial_limit),
             below.eq(narrow < lowest),
-            fits.eq(~overflows(shifted, ACTIVATION)),
-            negative.eq(shifted[-1]),
+            fits.eq(~(changes & (kept | -1 << MAX_PRECISION)).any()),
+            negative.eq(total[-1]),
             value.eq(narrow),
         ]
         over = Mux(fits, above, ~negative)
         under = Mux(fits, below, negative)
-        partial = Signal(signed(ACTIVATION.width), name=f"partial_{bank}", reset_less=True)
-        m.d.sync += [
-            partial.eq(Mux(over, self.partial_limit, Mux(under, lowest, value))),
-            clamped.eq(over | under),
-        ]
-        return partial
+        m.d.comb += clamped.eq(over | under)
+        return Mux(over, self.partial_limit, Mux(under, lowest, value)).as_signed()

@@ -56,7 +56,7 @@ def forward_cycles(config: WorkerConfig) -> int:
     weights_read, gated, horner, unit_summed = 2, 1, 1, 2
     summed = forward_stages(config.lanes) + tree_latency(forward_cascades(config.lanes))
     dot_product = weights_read + gated + summed + horner + unit_summed
-    partial_sum = 8 + tree_latency(config.engines)
+    partial_sum = 5 + tree_latency(config.engines)
     sent = 1
     return dot_product + partial_sum + sent
 

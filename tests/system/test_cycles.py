@@ -70,7 +70,7 @@ STALL_SEED = 1
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_way_through_the_worker_is_short(name):
     config = PRESETS[name]()
-    assert READER_LATENCY + forward_cycles(config) <= 30
+    assert READER_LATENCY + forward_cycles(config) <= 27
     assert backward_cycles() <= 12
 
 
