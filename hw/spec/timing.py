@@ -15,7 +15,23 @@ P = 1 backward passes take twice as many cycles as lines, and the first forward 
 
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 
-BOARDS_NETWORK = 592 // CLOCK_NS  # cycles from PARTIAL to FULL between boards (hw/net/README.md, "How long it takes")
+MAC_CLOCK_NS = 1000 / 322.265625  # clock period of a MAC's user side: 322.27 MHz
+
+NETWORK_NS = {
+    "aggregator": (44, 72),
+    "merge and split": (16, 16),
+    "adapters": (53, 68),
+    "FIFOs": (48, 48),
+    "frames": (12, 12),
+    "cables": (50, 50),
+    "MAC and PCS": (169, 169),
+    "transceivers": (150, 200),
+    "RS-FEC": (273, 273),
+}
+"""Least and most ns between boards, from the PARTIAL that leaves the last of 8 workers to the FULL that comes to all.
+Which of them are simulated, and which the vendor's, is in hw/net/README.md, "How long it takes"."""
+
+BOARDS_NETWORK = -(-sum(most for _, most in NETWORK_NS.values()) // CLOCK_NS)  # the most, in cycles
 READER_LATENCY = 2  # cycles from the last beat at a memory port to its line, which come before `forward_cycles`
 
 UPDATE_SPACING = 11

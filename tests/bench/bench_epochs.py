@@ -19,7 +19,7 @@ train without a penalty.
 
 The second table has the loss of the model file relative to the optimum: few planes have one of their own, which may be
 worse. The third has the predicted time on a U280 until the loss is within 1 %: cycles of `p4sgd.hw.spec.timing` for one
-worker at 250 MHz, with 592 ns of network (hw/net/README.md), without the search for the learning rate on the host.
+worker at 250 MHz, with the network of `BOARDS_NETWORK`, without the search for the learning rate on the host.
 
 diamonds and fair need files of other packages, see `support.sets`. A set takes a minute or two.
 """
@@ -49,7 +49,7 @@ from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.host.training.rate import LearningRateSchedule, automatic_rate, largest_rate
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
-from p4sgd.hw.spec.timing import mini_batch_cycles
+from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -61,8 +61,6 @@ BATCH = TrainingOptions().batch
 
 CLOSE = (1.01, 1.001)
 """Losses relative to the optimum."""
-
-NETWORK_NS = 592.0
 
 SEPARABLE = 0.05
 """Classes count as separable if the optimum is below this part of the loss of a constant model."""
@@ -152,8 +150,9 @@ def emulate(problem: Problem, epochs: int, **options: object) -> Run:
     """Train on the emulator until the loss is within 0.1 % of the optimum."""
     data, chosen, prepared = prepare_run(problem, epochs=epochs, **options)
     run, best = Run(), [math.inf, math.inf]
-    network = round(NETWORK_NS / CLOCK_NS)
-    cycles = mini_batch_cycles(CONFIG, BATCH, prepared.images[0].layout.chunks, prepared.features.precision, network)
+    cycles = mini_batch_cycles(
+        CONFIG, BATCH, prepared.images[0].layout.chunks, prepared.features.precision, BOARDS_NETWORK
+    )
     run.cycles = -(-prepared.samples // BATCH) * cycles
 
     def look(record: EpochRecord) -> None:
