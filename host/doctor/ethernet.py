@@ -49,6 +49,8 @@ def _examine(before: LinkState, link: LinkState) -> tuple[Evidence, Problem | No
     evidence["block_lock"] = f"{status['block_lock'].bit_count()} of {PCS_LANES}"
     evidence["rs_fec"] = "on" if link.rs_fec else "off"
     if link.rs_fec:
+        if status["up"] and not any(link.counters.get(name) for name in ("FEC_CORRECTED", "FEC_UNCORRECTED")):
+            evidence["rs_fec"] = "on, with nothing to correct so far"
         evidence["fec_lock"] = f"{status['fec_lock'].bit_count()} of {FEC_LANES}"
     evidence |= {name.lower(): link.counters[name] for name in _ERRORS if name in link.counters}
     if not status["up"]:

@@ -116,7 +116,8 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
     found = links(file)
     assert list(found) == [0, 1, 2]
     assert found[0]["evidence"] == {
-        **{"up": 1, "aligned": 1, "block_lock": "20 of 20", "rs_fec": "on", "fec_lock": "4 of 4"},
+        **{"up": 1, "aligned": 1, "block_lock": "20 of 20", "fec_lock": "4 of 4"},
+        "rs_fec": "on, with nothing to correct so far",
         **dict.fromkeys(("fec_corrected", "fec_uncorrected", "rx_bad_fcs", "rx_bad", "rx_overflows"), 0),
         **{"link_losses": 0, "tx_faults": 0},
     }
@@ -125,6 +126,8 @@ def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
         link = links(file, 0 if trains else 1)[1]
         assert link["result"] == ("failed" if not trains else "warning" if problem else "passed"), cable
         assert problem in link["problem"]
+        if "FEC_CORRECTED" in cable.get("errors", {}):
+            assert link["evidence"]["rs_fec"] == "on"
         if cable.get("rs_fec") == 0:
             assert "RS-FEC (here on: rs_fec of the cluster file)" in link["remedy"]
         assert all(link["evidence"][name.lower()] >= count for name, count in cable.get("errors", {}).items())
