@@ -179,7 +179,7 @@ def _faults(where: str, what: str) -> _Decorator[Any]:
 faults = _faults(
     "p4sgd.host.devices.faults:FAULTS",
     "with a probability, as in link_loss=0.01; may be repeated. memory_stall and link_stall stop a channel of a memory "
-    "or of the network for a cycle, worker_pause a worker for up to 4096 cycles.",
+    "or of the network for a cycle, memory_gap a memory for up to 256, worker_pause a worker for up to 4096.",
 )
 """Adds ``--fault``, probabilities by name, for commands that simulate a cluster."""
 

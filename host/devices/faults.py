@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from p4sgd.host.errors import UserError
 from p4sgd.sim.network.faults import DIRECTIONS, LINK_FAULTS, chances_of
 
-_CYCLE_BITS = {"memory_stall": 8, "link_stall": 8, "worker_pause": 16}
+_CYCLE_BITS = {"memory_stall": 8, "memory_gap": 16, "link_stall": 8, "worker_pause": 16}
 """Resolution of chances per cycle, in bits."""
 
 _LINK_BITS = 16

@@ -221,9 +221,10 @@ class RtlDevice(Device):
         """Set the chances of faults of memories, links and workers from now on; those not given are 0.
 
         ``spared`` workers have none, memories and links included. ``chances``, 0 to below 1, are those of
-        ``memory_stall``, ``link_stall`` and ``worker_pause`` in each memory channel, cable or worker and cycle, and of
-        what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`): ``up_loss`` on the way from the
-        workers only, ``down_loss`` on the way to them. A `UserError` if one is too small to be simulated.
+        ``memory_stall``, ``memory_gap``, ``link_stall`` and ``worker_pause`` in each memory channel, memory, cable or
+        worker and cycle, and of what ``link_loss`` and the like do to frames (see `p4sgd.sim.cluster.link`):
+        ``up_loss`` on the way from the workers only, ``down_loss`` on the way to them. A `UserError` if one is too
+        small to be simulated.
         """
         self._simulator.request("set", spared=sum(1 << worker for worker in spared), **fault_inputs(chances))
 

@@ -93,6 +93,7 @@ class Cluster(Component):
                 # Faults: chances in 1/256 per cycle and channel, and of LINK_CHANCES, see `Link`.
                 "memory_stall": In(8),
                 "link_stall": In(8),
+                "memory_gap": In(16),  # see `SimMemory`
                 **{f"{direction}_{name}": In(16) for direction in DIRECTIONS for name in LINK_CHANCES},
                 "up_cut": In(workers),  # links from workers that lose all frames
                 "down_cut": In(workers),  # and links to them
@@ -166,6 +167,7 @@ class Cluster(Component):
             m.d.comb += [
                 memory.seed.eq(self.seed),
                 memory.stall.eq(self._chance("memory_stall", index)),
+                memory.gap.eq(self._chance("memory_gap", index)),
                 memory.timing.eq(Cat(getattr(self, f"memory_{name}") for name, _ in MEMORY_TIMING)),
                 memory.load.eq(self.load[number]),
                 memory.save.eq(self.save[number]),

@@ -119,20 +119,21 @@ PAUSE_BITS = 12
 
 
 class Pause(wiring.Component):
-    """Random pauses of a worker; ``instance`` is the number of its random number generator."""
+    """Random pauses of up to ``2**bits`` cycles; ``instance`` is the number of its random number generator."""
 
     seed: In(32)
     chance: In(16)  # chance per cycle that a pause begins, in 1/65536
     paused: Out(1)
 
-    def __init__(self, instance: int) -> None:
+    def __init__(self, instance: int, bits: int = PAUSE_BITS) -> None:
         self._instance = instance
+        self._bits = bits
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.noise = noise = Noise(self._instance)
-        left = Signal(PAUSE_BITS)  # cycles after this one
+        left = Signal(self._bits)  # cycles after this one
         m.d.comb += noise.seed.eq(self.seed)
         with m.If(self.paused):
             m.d.sync += [left.eq(left - 1), self.paused.eq(left != 0)]

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In
 from p4sgd.hw.bus.axi import BOUNDARY, BURST_INCR, RESPONSE_OKAY, Axi4Signature
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import CLOCK_NS
-from p4sgd.sim.cluster.link import Noise
+from p4sgd.sim.cluster.link import Noise, Pause
 from p4sgd.sim.cluster.protocol import MemoryTiming
 
 MEMORY_TIMING = data.StructLayout({"latency": 15, "outstanding": 9, "refresh": 1})
@@ -25,6 +25,9 @@ _REFRESH_PERIOD, _REFRESH_CYCLES = 3900 // CLOCK_NS, 260 // CLOCK_NS
 """Cycles from one refresh of all banks to the next, and those that it takes: 3.9 µs and 260 ns, the parameters of AMD's
 controller (0xD54 and 0xE4 cycles of 875 MHz in github.com/open-power/snap, hardware/setup/create_hbm.tcl)."""
 
+_GAPS = 2000  # instance number of a memory's generator of gaps, beyond its own
+_GAP_BITS = 8
+
 _SLAVE_ERROR = 0b10
 _DECODE_ERROR = 0b11
 
@@ -34,7 +37,8 @@ class SimMemory(Component):
 
     It takes reads while fewer than ``outstanding`` are under way. With ``refresh`` no beat comes or goes for 65 of 975
     cycles, those of each memory at another time, as if all banks of high-bandwidth memory were refreshed at once. With
-    ``stall`` every channel pauses at random, independently of the others. Addresses beyond the memory get DECERR.
+    ``stall`` every channel pauses at random, independently of the others; with ``gap`` no beat comes or goes for up to
+    256 cycles, at random times, and then those that are due come in a bunch. Addresses beyond the memory get DECERR.
     Requests that break a rule of AXI4, or that no master of this project makes, get SLVERR, which makes a run void:
     bursts across a 4 KiB boundary, bursts other than INCR, beats narrower than the bus, and ``last`` on the wrong beat
     of a write. Contents are loaded from ``file`` and saved to it; see ``sim_storage.sv``. The number ``instance``
@@ -51,6 +55,7 @@ class SimMemory(Component):
                 "bus": In(self._bus),
                 "seed": In(32),
                 "stall": In(8),  # chance of a pause per cycle and channel, in 1/256
+                "gap": In(16),  # chance per cycle that a gap begins, in 1/65536
                 "timing": In(MEMORY_TIMING),  # a `MemoryTiming`, stable
                 "load": In(1),  # a rising edge loads the contents from the file
                 "save": In(1),  # or saves them to it
@@ -70,6 +75,9 @@ class SimMemory(Component):
             elapsed.eq(Mux(elapsed == _REFRESH_PERIOD - 1, 0, elapsed + 1)),
             awake.eq(~self.timing.refresh | (elapsed >= _REFRESH_CYCLES)),
         ]
+        m.submodules.gaps = gaps = Pause(_GAPS + self._instance, _GAP_BITS)
+        m.d.comb += [gaps.seed.eq(self.seed), gaps.chance.eq(self.gap)]
+        answers = awake & ~gaps.paused
 
         read_enable, read_address, read_data = Signal(), Signal(word_bits), Signal(self._bus.data_bits)
         write_enable, write_address = Signal(), Signal(word_bits)
@@ -89,8 +97,8 @@ class SimMemory(Component):
             i_load=self.load,
             i_save=self.save,
         )
-        self._read(m, goes[0], goes[1] & awake, read_enable, read_address, read_data)
-        self._write(m, goes[2], goes[3] & awake, write_enable, write_address)
+        self._read(m, goes[0], goes[1] & answers, read_enable, read_address, read_data)
+        self._write(m, goes[2], goes[3] & answers, write_enable, write_address)
         return m
 
     def _requests(

@@ -285,7 +285,7 @@ DIAGNOSED = [
 ]
 
 SIMULATED = [
-    ("--fault loss=0.1", "'loss'.* memory_stall, link_stall, worker_pause, link_loss,"),
+    ("--fault loss=0.1", "'loss'.* memory_stall, memory_gap, link_stall, worker_pause, link_loss,"),
     ("--fault up_loss", "up_loss .*up_loss=0.01, not ''"),
     ("--fault up_loss=1", r"up loss .*below 1, not 1\b"),
     ("--fault up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),

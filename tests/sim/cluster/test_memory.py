@@ -20,9 +20,9 @@ BITS, STEP, SIZE = 64, 8, 1 << 14
 LATENCY = MemoryTiming().latency
 
 
-def begin(dut, *, seed=1, stall=0, **timing):
+def begin(dut, *, seed=1, stall=0, gap=0, **timing):
     """Give all inputs but the bus their values, before the reset."""
-    dut.seed.value, dut.stall.value, dut.load.value, dut.save.value = seed, stall, 0, 0
+    dut.seed.value, dut.stall.value, dut.gap.value, dut.load.value, dut.save.value = seed, stall, gap, 0, 0
     given = MemoryTiming(**timing)
     dut.timing.value = sum(int(getattr(given, str(name))) << field.offset for name, field in MEMORY_TIMING)
 
@@ -153,6 +153,18 @@ async def pauses_to_refresh(dut):
     gaps = {after: after - before - 1 for before, after in pairwise(answered) if after > before + 1}
     assert set(gaps.values()) == {65}
     assert {after - before for before, after in pairwise(gaps)} == {975}
+
+
+@cocotb.test()
+async def answers_in_bunches_after_gaps(dut):
+    master = Master(dut, 0.0)
+    begin(dut, seed=random.getrandbits(32), gap=1 << 10)
+    await start(dut)
+    asked, answered = await read_singles(dut, master, 2000)
+    gaps = [after - before - 1 for before, after in pairwise(answered) if after > before + 1]
+    assert 64 < max(gaps) <= 257
+    assert len(gaps) > 10
+    assert asked[-1] - asked[0] > 2000, "no more are asked for than may be under way"
 
 
 @cocotb.test()
