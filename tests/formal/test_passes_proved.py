@@ -239,6 +239,7 @@ class Backward(Proof):
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("proof", "k"), [(Forward, 12), (Backward, Gradient.LATENCY + 8)], ids=["forward", "backward"])
 def test_passes_keep_the_order(tmp_path, proof, k):
     prove(proof(), tmp_path, k=k)

@@ -18,7 +18,7 @@ from p4sgd.sim.emulator import EmulatedDevice
 TINY = WorkerConfig.tiny()
 
 
-STALLS = {"memory_stall": 0.2, "memory_gap": 1 / 300, "link_stall": 0.2}
+STALLS = {"memory_stall": 0.2, "memory_gap": 1 / 1000, "link_stall": 0.2}
 FAULTS = ({}, STALLS, STALLS | {"link_loss": 0.05, "link_duplication": 0.1, "link_reordering": 0.1})
 
 
