@@ -20,10 +20,7 @@ from support.command_line import commands as all_commands
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.host.boards import library
 from p4sgd.host.losses import LOSSES
-from p4sgd.hw.aggregator.aggregator import Aggregator
-from p4sgd.hw.net.endpoint import Endpoint
 from p4sgd.hw.spec import packet
-from p4sgd.hw.spec.config import CLOCK_NS
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("hw", "sim", "host", "build", "tests")
@@ -173,17 +170,6 @@ def test_the_packet_of_the_protocol_page_is_that_of_the_specification():
             begin = after
         assert begin == end
     assert ", ".join(f"{kind.value} {kind.name}" for kind in packet.PacketType) in text
-
-
-def test_the_latencies_of_the_protocol_page_are_those_of_the_components():
-    text = (ROOT / "hw/net/README.md").read_text()
-    found = re.findall(r"`(\w+)\.(\w*LATENCY)`\) \| (\d+) \| (\d+) \|", text)
-    classes = {"Endpoint": Endpoint, "Aggregator": Aggregator}
-    expected = [getattr(classes[name], latency) for name, latency, _, _ in found]
-    assert [(int(cycles), int(ns)) for _, _, cycles, ns in found] == [(each, each * CLOCK_NS) for each in expected]
-    assert len(found) == 3
-    logic = sum(expected) + 1, sum(expected) + 8  # a register, then up to eight workers in turn
-    assert f"**{logic[0]} to {logic[1]}** | **{logic[0] * CLOCK_NS} to {logic[1] * CLOCK_NS}**" in text
 
 
 def test_the_readme_trains_and_tests():

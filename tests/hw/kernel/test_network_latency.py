@@ -107,11 +107,13 @@ def test_aggregator():
     assert NETWORK_NS["aggregator"] == tuple((turn + Aggregator.LATENCY) * CLOCK_NS for turn in (1, 8))
 
 
-def test_the_page_has_the_sums():
+def test_the_page_has_the_terms_and_their_sums():
     text = Path("hw/net/README.md").read_text()
     worker = (Endpoint.TX_LATENCY + Endpoint.RX_LATENCY) * CLOCK_NS
     least, most = (worker + sum(term[limit] for term in NETWORK_NS.values()) for limit in (0, 1))
+    for low, high in NETWORK_NS.values():
+        assert f"| {low} |" in text if low == high else f"| {low} to {high} |" in text
     fec, _ = NETWORK_NS["RS-FEC"]
     for sums in (f"{least - fec} to {most - fec}", f"{least} to {most}"):
-        assert f"**{sums}**" in text
+        assert f"| **{sums}** |" in text
     assert most - worker == BOARDS_NETWORK * CLOCK_NS
