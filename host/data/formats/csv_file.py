@@ -34,7 +34,6 @@ from p4sgd.host.data.formats.text_file import (
 )
 from p4sgd.host.data.notation import Notation, other_notations
 from p4sgd.host.data.sample_numbers import suits
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 _DELIMITERS = ";\t|,"
@@ -141,8 +140,8 @@ class CsvSource(TableSource):
                 reading = pa_csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False)
                 yield from pa_csv.read_csv(pa.BufferReader(text), reading, parsing, conversion).to_batches()
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
-        space, guessed = super().settle(ranks), self._decoded[1]
+    def settle(self) -> FeatureSpace:
+        space, guessed = super().settle(), self._decoded[1]
         if guessed is not None:
             told = f"the text is not UTF-8, so it is read as {guessed}, that of Windows: --encoding NAME takes another"
             self.remarks = (*self.remarks, told)
@@ -178,7 +177,7 @@ class CsvSource(TableSource):
         return RawLabels.from_column(label, self._notation)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        before = lines_before(self._utf8, self.share, self._form.skipped)
+        before = lines_before(self._utf8, self.ranks, self._form.skipped)
         blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text())
         reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=self._form.delimiter)
         line = before
@@ -231,18 +230,18 @@ class CsvSource(TableSource):
 
     def _unclosed(self, left: int) -> UserError:
         """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
-        line = lines_before(self._utf8, self.share, self._form.skipped) + 1
+        line = lines_before(self._utf8, self.ranks, self._form.skipped) + 1
         with self._open() as file:
             while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
                 left -= len(text)
         remedy = ": close its quote"
-        if self.share.rank + 1 < self.share.size:
+        if self.ranks.rank + 1 < self.ranks.size:
             remedy = " in the lines that this process reads: read the file with one process"
         return UserError(f"{self.name}, line {line}: a quoted field does not end{remedy}")
 
     def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
-        return open_share(self._utf8, self.share, self._form.skipped, self._watch)
+        return open_share(self._utf8, self.ranks, self._form.skipped, self._watch)
 
 
 def _open_quote(text: bytes, delimiter: str) -> int | None:

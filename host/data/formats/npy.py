@@ -13,7 +13,7 @@ from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
-from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 
@@ -41,7 +41,7 @@ class NpySource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         mapped, columns = self._map(), self.columns
         self._samples = len(mapped)
-        share = self.share.of(self._samples)
+        share = share_of(self.ranks, self._samples)
         step = max(1, len(share) if whole else BLOCK_VALUES // columns.count)
         for first in range(share.start, share.stop, step) or (share.start,):
             count = min(step, share.stop - first)
@@ -55,7 +55,7 @@ class NpySource(Source):
             yield Rows(features, labels, beside)
             self._done = (first + count) / max(1, self._samples)
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
+    def settle(self) -> FeatureSpace:
         if self._samples == 0:
             raise UserError(f"{self.name}: there are no samples")
         self.remarks, columns = self.columns.remarks, self.columns

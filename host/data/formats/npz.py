@@ -24,7 +24,7 @@ from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, OFFSETS, WEIGHT
-from p4sgd.host.distributed.communicator import Communicator
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 FEATURE_KEYS = ("features", "X", "x", "data")
@@ -44,9 +44,9 @@ class NpzSource(Source):
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         needed = self.options.labels_needed
-        with _Archive.open(self.path) as archive, archive.features(whole=whole and self.share.size == 1) as stored:
+        with _Archive.open(self.path) as archive, archive.features(whole=whole and self.ranks.size == 1) as stored:
             self._shape = samples, _ = stored.shape
-            share = self.share.of(samples)
+            share = share_of(self.ranks, samples)
             labels = archive.labels(samples, several=whole) if needed else None
             beside = self._beside(archive, samples)
             first = share.start
@@ -74,7 +74,7 @@ class NpzSource(Source):
             raise UserError(f"{self.path}: has offsets and exposures: add the logarithms of these to the offsets")
         return found
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
+    def settle(self) -> FeatureSpace:
         (samples, count), like = self._shape, self.options.like
         if samples == 0:
             raise UserError(f"{self.name}: there are no samples")

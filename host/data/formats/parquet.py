@@ -15,6 +15,7 @@ from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.table import NumberColumn, Table
+from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 
@@ -73,7 +74,7 @@ class ParquetSource(TableSource):
         columns, first = self.columns, 0
         step = max(1, BLOCK_VALUES // columns.count)
         with self._open() as file:
-            rows = self.share.of(file.metadata.num_rows)
+            rows = share_of(self.ranks, file.metadata.num_rows)
             for group in range(file.num_row_groups):
                 end = first + file.metadata.row_group(group).num_rows
                 if first < rows.stop and rows.start < end:

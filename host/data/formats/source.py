@@ -30,16 +30,6 @@ BLOCK_VALUES = 1 << 19
 """Approximate number of values in a block of dense samples; 4 MB of float64."""
 
 
-class Share(NamedTuple):
-    """Which of how many equal shares of the rows is read."""
-
-    rank: int = 0
-    size: int = 1
-
-    def of(self, total: int) -> range:
-        return range(self.rank * total // self.size, (self.rank + 1) * total // self.size)
-
-
 class SparseRows(NamedTuple):
     """Arrays of a `csr_array`, which is made when all blocks are there; ``indices`` may still be those of the file."""
 
@@ -65,7 +55,7 @@ class Source(ABC):
     """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
     ``name`` is what messages call it, by default the path, ``guessed`` the name of the format, if it was only guessed,
-    and ``share`` the share of the rows that is read.
+    and ``ranks`` share the rows: the share of this one is read.
     ``space``, the features, and ``remarks`` for the user are known once all blocks have been read; ``table``, the
     contents of the columns of a table, after the first pass. ``ids`` are header, or number, and texts of the column
     ``id_column``, if it is chosen; empty for missing ones.
@@ -79,7 +69,7 @@ class Source(ABC):
         self.name = name or str(path)
         self.options = options
         self.guessed = guessed
-        self.share = Share()
+        self.ranks: Communicator = SINGLE_PROCESS
         self.space: FeatureSpace | None = None
         self.table: Table | None = None
         self.remarks: tuple[str, ...] = ()
@@ -114,15 +104,15 @@ class Source(ABC):
         are not known yet, and may not hold numbers alone.
         """
 
-    def survey(self, ranks: Communicator) -> Table:
+    def survey(self) -> Table:
         """Find out what the columns hold, from all rows of all ranks."""
         raise NotImplementedError
 
     @abstractmethod
-    def settle(self, ranks: Communicator) -> FeatureSpace:
+    def settle(self) -> FeatureSpace:
         """The features of the samples, from all blocks of all ranks; may add remarks."""
 
-    def finish(self, features: Any, ranks: Communicator) -> Features:
+    def finish(self, features: Any) -> Features:
         """The features of all blocks as those of `settle`; may add remarks."""
         return cast("Features", features)
 
@@ -167,11 +157,11 @@ class Scan:
 
 def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
     """All samples of a file as one data set. With several ranks, each reads its share."""
-    source.share = Share(ranks.rank, ranks.size)
+    source.ranks = ranks
     with source.explained():
-        joined = _Joined(source, ranks, keep=True)
-        space = source.settle(ranks)
-        features = source.finish(joined.features(), ranks)
+        joined = _Joined(source, keep=True)
+        space = source.settle()
+        features = source.finish(joined.features())
         samples = joined.labelled(features.shape[0])
         table = source.table if source.options.like is None else None
         return with_features(samples, features, space, ranks, remarks=source.remarks, table=table)
@@ -183,8 +173,8 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
     There is one column of labels.
     """
     with source.explained():
-        joined = _Joined(source, SINGLE_PROCESS, keep=False, on_block=on_block)
-        space, samples = source.settle(SINGLE_PROCESS), joined.labelled(joined.samples)
+        joined = _Joined(source, keep=False, on_block=on_block)
+        space, samples = source.settle(), joined.labelled(joined.samples)
         source.space, table = replace(space, offset=samples.offset_kind), source.table
         if table is not None and table.plain and source.options.missing == "error":
             table = None
@@ -195,12 +185,10 @@ def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
 class _Joined:
     """The blocks of a source, one after another; their features only if they are to be kept."""
 
-    def __init__(
-        self, source: Source, ranks: Communicator, *, keep: bool, on_block: Callable[[], None] = lambda: None
-    ) -> None:
-        self._source, self._ranks = source, ranks
+    def __init__(self, source: Source, *, keep: bool, on_block: Callable[[], None] = lambda: None) -> None:
+        self._source = source
         while not self._read(keep, on_block):
-            source.table = source.survey(ranks)
+            source.table = source.survey()
 
     def _read(self, keep: bool, on_block: Callable[[], None]) -> bool:
         """Read all blocks; false if the columns of a table have to be surveyed first."""
@@ -219,7 +207,7 @@ class _Joined:
                 on_block()
         except NotNumbersError:
             known = False
-        return all(self._ranks.all_gather(known))
+        return all(self._source.ranks.all_gather(known))
 
     def _add(self, rows: Rows) -> None:
         self.sparse = not isinstance(rows.features, np.ndarray)
@@ -255,7 +243,7 @@ class _Joined:
 
     def labelled(self, samples: int) -> LabelledSamples:
         """Labels, weights and offsets of all samples of all ranks, of which this one has so many."""
-        source, ranks = self._source, self._ranks
+        source, ranks = self._source, self._source.ranks
         own: dict[str, Any] = {}
         for role in ROLES:
             if any(ranks.all_gather(any(role in beside for _, beside in self._beside))):

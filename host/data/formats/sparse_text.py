@@ -24,7 +24,6 @@ from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_sh
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET, WEIGHT
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, shortened
 
 _BLOCK_BYTES = 1 << 21
@@ -111,7 +110,7 @@ class SparseTextSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         known, lines, compiled = self.space, 0, False
         self._samples, self._least, self._most = 0, MAX_INDEX, -1
-        with open_share(self.path, self.share, on_open=self._watch) as file:
+        with open_share(self.path, self.ranks, on_open=self._watch) as file:
             for text in line_blocks(file, _BLOCK_BYTES):
                 compiled |= len(text) >= _COMPILED_BYTES
                 text += b"" if text.endswith(b"\n") else b"\n"
@@ -135,9 +134,9 @@ class SparseTextSource(Source):
         if not self._samples:
             yield Rows(SparseRows(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)))
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
+    def settle(self) -> FeatureSpace:
         like = self.options.like
-        samples, leasts, mosts = zip(*ranks.all_gather((self._samples, self._least, self._most)), strict=True)
+        samples, leasts, mosts = zip(*self.ranks.all_gather((self._samples, self._least, self._most)), strict=True)
         if not any(samples):
             raise UserError(f"{self.name}: there are no samples")
         least, most = min(leasts), max(mosts)
@@ -149,14 +148,14 @@ class SparseTextSource(Source):
         count = self._width if like is None else like.count
         return FeatureSpace(count, zero_based=self._zero_based, hash_bits=self._hash_bits)
 
-    def finish(self, features: SparseRows, ranks: Communicator) -> Features:
+    def finish(self, features: SparseRows) -> Features:
         """See `Source.finish`: columns from 0, without those that known features lack."""
         columns, like = features.indices, self.options.like
         if not self._zero_based:
             columns -= 1
         if like is not None and self._width > like.count:  # hashed features are all there
             beyond = columns[columns >= like.count]
-            counts, kinds = zip(*ranks.all_gather((beyond.size, np.unique(beyond))), strict=True)
+            counts, kinds = zip(*self.ranks.all_gather((beyond.size, np.unique(beyond))), strict=True)
             values, different = sum(counts), np.unique(np.concatenate(kinds)).size
             self.remarks = (
                 f"{values:,} value{'s' * (values > 1)} of {different:,} feature{'s' * (different > 1)} beyond the "
@@ -187,7 +186,7 @@ class SparseTextSource(Source):
             try:
                 parsed = self._parse_line(text[at:end])
             except UserError as error:
-                line = 1 + lines_before(self.path, self.share) + lines + text.count(b"\n", 0, at)
+                line = 1 + lines_before(self.path, self.ranks) + lines + text.count(b"\n", 0, at)
                 reason = "holds a zero byte: this is no text file" if b"\0" in text[at:end] else error
                 raise UserError(f"{self.name}, line {line}: {reason}") from None
             if parsed is not None:

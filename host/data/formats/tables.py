@@ -17,7 +17,6 @@ from p4sgd.host.data.notation import MISSING, TYPED, Notation
 from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 
@@ -131,7 +130,7 @@ class TableSource(Source):
     def _tell(self, cell: CellError) -> UserError:
         return cell.described(self._locate(cell.row, self.columns.features[cell.column]), self._unit)
 
-    def survey(self, ranks: Communicator) -> Table:
+    def survey(self) -> Table:
         self._surveyed = True
         if self.options.like is not None and self.options.like.encoding is None:
             return self._plain_table()
@@ -140,7 +139,7 @@ class TableSource(Source):
         for arrays in self._arrays():
             survey.add(arrays.features, arrays.first)
         table = survey.finish(
-            self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes, ranks=ranks
+            self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes, ranks=self.ranks
         )
         self._surveyed_remarks = survey.remarks
         return table
@@ -158,17 +157,17 @@ class TableSource(Source):
     def _plain_table(self) -> Table:
         return Table.of_numbers(self.columns.feature_names, len(self.columns.features))
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
+    def settle(self) -> FeatureSpace:
         columns, like = self.columns, self.options.like
-        if not any(ranks.all_gather(self._found.rows)):
+        if not any(self.ranks.all_gather(self._found.rows)):
             raise UserError(f"{self.name}: there are no samples")
         if self.table is None:
             self.table = self._plain_table()
         if like is None:
-            found = self._found.remarks(self.table, ranks)
+            found = self._found.remarks(self.table, self.ranks)
             self.remarks = (*columns.remarks, *self._surveyed_remarks, *found)
         elif like.encoding is not None:
-            self.remarks = (*columns.remarks, *unknown_remarks(ranks.all_gather(self._unknown)))
+            self.remarks = (*columns.remarks, *unknown_remarks(self.ranks.all_gather(self._unknown)))
             return replace(like, reading=self._reading)
         else:
             self.remarks = columns.remarks
@@ -181,6 +180,6 @@ class TableSource(Source):
         more = tuple(sorted(how.missing - MISSING))
         return replace(self.columns.reading, decimal=how.decimal, thousands=how.thousands, missing_values=more)
 
-    def finish(self, features: Any, ranks: Communicator) -> Features:
+    def finish(self, features: Any) -> Features:
         like = self.options.like
         return features if like is None or like.encoding is None else like.encoding.apply(features)

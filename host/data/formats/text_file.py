@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from p4sgd.host.distributed.communicator import Communicator, share_of
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import write_error
 
@@ -134,7 +135,7 @@ def temporary_file(blocks: Iterable[bytes]) -> Any:
 
 @contextmanager
 def open_share(
-    path: Path, share: tuple[int, int], skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
+    path: Path, ranks: Communicator, skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
 ) -> Iterator[BinaryIO]:
     """Open a text file, as `open_data`, for one of several shares of its lines: (which, how many).
 
@@ -142,22 +143,22 @@ def open_share(
     The ``skipped`` lines at the beginning belong to no share.
     """
     with open_data(path, on_open) as file:
-        if share[1] == 1:
+        if ranks.size == 1:
             for _ in range(skipped):
                 file.readline()
             yield file
         else:
-            begin, end = _bounds(file, share, skipped)
+            begin, end = _bounds(file, ranks, skipped)
             file.seek(begin)
             yield io.BufferedReader(_Part(file, end - begin), _BLOCK)
 
 
-def lines_before(path: Path, share: tuple[int, int], skipped: int = 0) -> int:
+def lines_before(path: Path, ranks: Communicator, skipped: int = 0) -> int:
     """Number of lines before those of `open_share`. Reads the file up to there."""
-    if share[1] == 1:
+    if ranks.size == 1:
         return skipped
     with open_data(path) as file:
-        begin, _ = _bounds(file, share, skipped)
+        begin, _ = _bounds(file, ranks, skipped)
         file.seek(0)
         before = _Part(file, begin)
         return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
@@ -191,12 +192,12 @@ class _Part(io.RawIOBase):
         return len(block)
 
 
-def _bounds(file: BinaryIO, share: tuple[int, int], skipped: int) -> tuple[int, int]:
+def _bounds(file: BinaryIO, ranks: Communicator, skipped: int) -> tuple[int, int]:
     """Offsets at which a share begins and ends."""
     for _ in range(skipped):
         file.readline()
     start = file.tell()
-    (rank, size), total = share, file.seek(0, io.SEEK_END) - start
+    share = share_of(ranks, file.seek(0, io.SEEK_END) - start)
 
     def line_at(place: int) -> int:
         """Offset of the first line that begins at ``place`` or later."""
@@ -206,4 +207,4 @@ def _bounds(file: BinaryIO, share: tuple[int, int], skipped: int) -> tuple[int, 
             return file.tell()
         return start
 
-    return line_at(rank * total // size), line_at((rank + 1) * total // size)
+    return line_at(share.start), line_at(share.stop)

@@ -24,7 +24,6 @@ from p4sgd.host.data.formats.source import Rows
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
 from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError
 
 _WORD = (1 << 32) - 1
@@ -43,13 +42,13 @@ class VwSource(SparseTextSource):
         self._unlabelled = 0
         yield from super().blocks(whole=whole)
 
-    def settle(self, ranks: Communicator) -> FeatureSpace:
-        left_out = sum(ranks.all_gather(self._unlabelled))
-        if left_out and not any(ranks.all_gather(self._samples)):
+    def settle(self) -> FeatureSpace:
+        left_out = sum(self.ranks.all_gather(self._unlabelled))
+        if left_out and not any(self.ranks.all_gather(self._samples)):
             raise UserError(f"{self.name}: no line has a label")
         if left_out:
             self.remarks = (f"{left_out:,} line{'s have' if left_out > 1 else ' has'} no label: left out",)
-        return super().settle(ranks)
+        return super().settle()
 
     @property
     def _has_offsets(self) -> bool:

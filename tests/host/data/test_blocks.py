@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -108,9 +109,10 @@ def test_every_line_is_in_one_share(lines, ended, size, skipped, mark, tmp_path_
     skipped = min(skipped, text.count(b"\n"))
     first, found = skipped, []
     for rank in range(size):
-        with open_share(path, (rank, size), skipped) as file:
+        ranks = SimpleNamespace(rank=rank, size=size)
+        with open_share(path, ranks, skipped) as file:
             share = list(file)
-        assert not share or lines_before(path, (rank, size), skipped) == first
+        assert not share or lines_before(path, ranks, skipped) == first
         first += len(share)
         found += share
     assert found == list(io.BytesIO(text))[skipped:]
