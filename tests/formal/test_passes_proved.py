@@ -1,29 +1,32 @@
-"""Forward and backward pass: they go through chunks and micro-batches as `test_chaining_proved` takes for granted.
+"""Forward pass, backward pass and model: they do as `test_chaining_proved` takes for granted.
 
 Images have directories that list any chunks, or none. Chunks that are not listed are passed over where they must be.
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Assume, Cat, Const, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 from support.chaining import CONFIG, ForwardOrder
-from support.proof import Proof, finds, free, mutant, needs_solver, prove
+from support.proof import Proof, finds, free, mutant, needs_solver, prove, stand_in
 
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LinePosition, kept_layout, place_layout
-from p4sgd.hw.datapath.model import Model
+from p4sgd.hw.datapath.model import Model, Update
 from p4sgd.hw.primitives import pipeline
-from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, DESCRIPTOR_FIELDS
+from p4sgd.hw.spec.timing import forward_stages
 
 pytestmark = needs_solver
 
 DESCRIPTOR = data.StructLayout(DESCRIPTOR_FIELDS)
 FORWARD = "class DotProduct(Component):"
+MODEL = "class Model(Component):"
 
 
 class Forward(Proof):
@@ -239,9 +242,62 @@ class Backward(Proof):
             ]
 
 
+class Weights(Proof):
+    """A chunk that is final is read as it was written last: in any word, one lane of the first or of the last stage.
+
+    The arithmetic of the update is a stand-in. No chunk is written again while it is read, as `Model` says why.
+    """
+
+    def __init__(self, lane=0, right=MODEL, wrong=MODEL):
+        self.lane = lane
+        self.update = Update(CONFIG.lanes // 2)
+        super().__init__(mutant(Model, right, wrong, Update=stand_in(self.update))(CONFIG))
+
+    def claim(self, m):
+        dut, lanes, bits = self.dut, CONFIG.lanes // 2, CONFIG.chunk_bits
+        stages = forward_stages(CONFIG.lanes)
+        self.stage = stage = self.lane * stages // CONFIG.lanes
+        free(m, dut)
+        word = self.word = Signal(bits)
+        gradients = dut.gradients
+        written = pipeline(m, Cat(gradients.valid & gradients.final, gradients.chunk, gradients.last), 11, "written")
+        updates, (*chunk, last) = written[Model.WRITE_LATENCY][0], written[Model.WRITE_LATENCY][1:]
+        m.d.comb += [
+            word.eq(AnyConst(bits)),
+            Assume(~(gradients.valid & pipeline(m, gradients.valid, 1, "before")[-1])),
+            Assume(~dut.load.valid),
+            Assert(dut.updated == updates),
+            Assert(~updates | (dut.updated_last == last)),
+        ]
+        here = Signal()
+        m.d.comb += here.eq(updates & ((Cat(chunk) | dut.write_half << bits - 1) == word))
+        self.writes = pipeline(m, here, 1, "writes")[-1] if self.lane >= lanes else here
+        self.value = Signal(WEIGHT.width)
+        with m.If(self.writes):
+            m.d.sync += self.value.eq(Value.cast(self.update.updated[self.lane % lanes]))
+        reads = pipeline(m, dut.read.enable & (dut.read.address == word), stages + 2, "reads")
+        m.d.comb += Assume(~(here & Cat(reads[: stages + 1]).any()))
+        expected = pipeline(m, self.value, stages + 1, "expected")
+        with m.If(reads[2 + stage]):  # two cycles from its address to its word, and one after the chunk was final
+            m.d.comb += Assert(dut.read.data[self.lane].as_unsigned() == expected[stage + 1])
+
+    def strengthen(self, m):
+        lanes = CONFIG.lanes // forward_stages(CONFIG.lanes)
+        first = self.lane % lanes * WEIGHT.width
+        words = Array(
+            self.peek(f"dut.w{self.stage}[{word}]", lanes * WEIGHT.width)[first : first + WEIGHT.width]
+            for word in range(CONFIG.chunks)
+        )
+        m.d.comb += Assert(words[self.word] == self.value)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("proof", "k"), [(Forward, 12), (Backward, Gradient.LATENCY + 8)], ids=["forward", "backward"])
-def test_passes_keep_the_order(tmp_path, proof, k):
+@pytest.mark.parametrize(
+    ("proof", "k"),
+    [(Forward, 12), (Backward, Gradient.LATENCY + 8), (Weights, 14), (partial(Weights, CONFIG.lanes - 1), 14)],
+    ids=["forward", "backward", "low", "high"],
+)
+def test_parts_of_an_engine_do_as_is_taken_for_granted(tmp_path, proof, k):
     prove(proof(), tmp_path, k=k)
 
 
@@ -285,3 +341,17 @@ def test_a_broken_order_of_lines_is_found(tmp_path, right, wrong):
 @pytest.mark.slow
 def test_a_broken_pass_is_found(tmp_path, proof, part, right, wrong):
     finds(tmp_path, proof(mutant(part, right, wrong)), 24)
+
+
+@pytest.mark.parametrize(
+    ("lane", "right", "wrong"),
+    [
+        (0, "(valid[-1] & final) | loaded", "valid[-1] | loaded"),
+        (0, "valid[-1] & ~leaving.higher", "valid[-1] & leaving.higher"),
+        (CONFIG.lanes - 1, "Mux(leaving.higher, lower_version, self.write_half)", "self.write_half"),
+        (CONFIG.lanes - 1, "port.addr.eq(read_address)", "port.addr.eq(self.read.address)"),
+    ],
+)
+@pytest.mark.slow
+def test_a_broken_model_is_found(tmp_path, lane, right, wrong):
+    finds(tmp_path, Weights(lane, right, wrong), 20)

@@ -108,7 +108,7 @@ def test_aggregator():
 
 
 def test_the_page_has_the_terms_and_their_sums():
-    text = Path("hw/net/README.md").read_text()
+    text = (Path(__file__).parents[3] / "hw/net/README.md").read_text()
     worker = (Endpoint.TX_LATENCY + Endpoint.RX_LATENCY) * CLOCK_NS
     least, most = (worker + sum(term[limit] for term in NETWORK_NS.values()) for limit in (0, 1))
     for low, high in NETWORK_NS.values():
