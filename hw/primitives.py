@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.spec.fixed import Fixed
 from p4sgd.hw.spec.timing import TREE_RADIX, tree_latency
 
-__all__ = ["GATE", "AdderTree", "Component", "add", "overflows", "pipeline", "ram_style", "saturate"]
+__all__ = ["KEEP", "AdderTree", "Component", "add", "overflows", "pipeline", "ram_style", "saturate"]
 
 
 class Component(wiring.Component):
@@ -69,9 +69,9 @@ def ram_style(depth: int) -> dict[str, str]:
     return {"ram_style": "ultra"} if depth >= _ULTRA_DEPTH else {}
 
 
-GATE = {"extract_reset": "yes"}
-"""Attribute of a register behind a gate, which is 0 where a bit is not set: the gate becomes its synchronous reset and
-takes no LUT. Without it Vivado decides by heuristics (UG901, EXTRACT_RESET)."""
+KEEP = {"keep": "true"}
+"""Attribute of a register that Vivado shall not merge with an equal one (UG901, KEEP): a copy made because of its
+fan-out, or one that a synchronizer samples, which constraints name."""
 
 
 class AdderTree(Component):

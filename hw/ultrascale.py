@@ -5,16 +5,12 @@ from typing import Any
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Instance, Module, ResetSignal, Signal
 
 from p4sgd.hw.dsp import DspAdder
+from p4sgd.hw.primitives import KEEP
 from p4sgd.hw.verilog import DebugCore
 
-__all__ = ["KEEP", "MARK", "UltraScalePlus"]
+__all__ = ["MARK", "UltraScalePlus"]
 
 MARK = {"ASYNC_REG": "TRUE"}  # of synchronizers: Vivado places these together and keeps them as they are (UG901)
-
-
-KEEP = {"keep": "true"}
-"""Attribute of a register that a synchronizer samples (UG901, KEEP). Otherwise Vivado may merge it with an equal one,
-as the highest bits of a pointer and its Gray code are, and constraints on its name would miss it."""
 
 _ADDER: dict[str, int | str] = {
     # One register each for A, B, C, P and the controls, none for what multiplication needs.
@@ -89,7 +85,7 @@ class UltraScalePlus:
             i_RSTB=adder.clear_a,
             i_RSTC=adder.clear_b,
             i_OPMODE=Cat(Const(_ADDS, 4), adder.base),
-            i_ALUMODE=adder.negative.replicate(2),  # Z + W + X + Y, or Z − (W + X + Y)
+            i_ALUMODE=Cat(adder.negative.replicate(2), Const(0, 2)),  # Z + W + X + Y, or Z − (W + X + Y)
             i_PCIN=adder.cascade_in,
             o_PCOUT=adder.cascade_out,
             o_P=adder.sum,

@@ -9,7 +9,7 @@ takes::
 cycles, where ``network`` is from the PARTIAL that leaves the last worker to the FULL that comes back. The first term is
 the lines, the others pass between the last line of a mini-batch and the first of the next. A worker of few slots waits
 within one, too, if `WorkerConfig.in_flight` micro-batches take less time than a sum. Micro-batches of fewer than
-`UPDATE_SPACING` lines follow each other at that distance. The update of a chunk takes `CHUNK_SPACING` cycles, so with
+`TABLE_ENTRIES` lines follow each other at that distance. The update of a chunk takes `CHUNK_SPACING` cycles, so with
 P = 1 backward passes take twice as many cycles as lines, and the first forward pass of a mini-batch, which follows one.
 """
 
@@ -39,6 +39,10 @@ UPDATE_SPACING = 11
 
 CHUNK_SPACING = 2
 """Least cycles between gradients: half the lanes of a chunk are updated in a cycle."""
+
+TABLE_ENTRIES = 16
+"""Least cycles from the start of a backward pass of an engine to the next. Before it, the sums of all subsets of four
+deltas are written to tables, one a cycle."""
 
 TREE_RADIX = 3
 """Numbers that a node of an adder tree adds. A ternary adder takes as many LUTs as a binary one (UG574, "Carry Logic"),
@@ -79,7 +83,7 @@ def forward_cycles(config: WorkerConfig) -> int:
 
 def backward_cycles() -> int:
     """Cycles from FULL at the MAC to the first line of the backward pass."""
-    received, residual, taken, begun = 3, 6, 1, 2
+    received, residual, taken, begun = 3, 6, 1, TABLE_ENTRIES
     return received + residual + taken + begun
 
 
@@ -93,13 +97,13 @@ def chaining_cycles(precision: int) -> int:
 
     These are all planes of the first chunk, its gradient, its update, and the credit of the scoreboard.
     """
-    gradient, update, credit = 5, UPDATE_SPACING - 1, 1
+    gradient, update, credit = 3, UPDATE_SPACING - 1, 1
     return precision - 1 + gradient + update + credit
 
 
 def backward_spacing(chunks: int, precision: int) -> int:
     """Least cycles from the first line of a micro-batch's backward pass to that of the next."""
-    return max(chunks * max(precision, CHUNK_SPACING), UPDATE_SPACING)
+    return max(chunks * max(precision, CHUNK_SPACING), TABLE_ENTRIES)
 
 
 def mini_batch_cycles(

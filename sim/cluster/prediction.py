@@ -29,9 +29,9 @@ def predict_cycles(
     """
     lines = chunks * precision
     micro_batches, way = batch // BANKS, round_trip_cycles(config, network)
-    # So many micro-batches are under way at once; another one waits until the backward pass of the first begins.
+    # So many micro-batches are under way at once; another one waits until the backward pass of the first has begun.
     window = min(config.in_flight, max(1, config.line_fifo_depth // lines))
-    wait = max(0, lines + way - window * lines)
+    wait = max(0, lines + way + 1 - window * lines)
     if stale:
         period = mini_batch_cycles(config, batch, chunks, precision, network, stale=True)
         slots = (mini_batches * micro_batches - 1) // window * wait

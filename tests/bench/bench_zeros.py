@@ -78,7 +78,7 @@ class Estimate:
         bits = np.bitwise_or.reduceat(stored.values[by_key], begins)
         there = bits != 0
         self._micro_batches, self._numbers = np.divmod(keys[there], self.chunks)
-        self._lines = lines_by_ones(options.precision)[bits[there]]
+        self._lines, self._planes = lines_by_ones(options.precision)[bits[there]].T
 
     @property
     def fits(self) -> bool:
@@ -96,16 +96,16 @@ class Estimate:
         """Boards with so many chunks whose images have directories: the mean over all mini-batches but the last."""
         options, each = self._options, math.ceil(chunks / self._engines)
         count = self._samples // BANKS
-        listed: list[list[list[tuple[int, int]]]] = [[[] for _ in range(count)] for _ in range(self._engines)]
+        listed: list[list[list[tuple[int, int, int]]]] = [[[] for _ in range(count)] for _ in range(self._engines)]
         own = self._numbers < chunks
         numbers, engines = np.divmod(self._numbers[own], self._engines)
-        found = (engines, self._micro_batches[own], numbers, self._lines[own])
-        for engine, micro_batch, number, lines in zip(*(each.tolist() for each in found), strict=True):
-            listed[engine][micro_batch].append((number, lines))
+        found = (engines, self._micro_batches[own], numbers, self._lines[own], self._planes[own])
+        for engine, micro_batch, *listed_chunk in zip(*(each.tolist() for each in found), strict=True):
+            listed[engine][micro_batch].append(tuple(listed_chunk))
         for of_engine in listed:
             for micro_batch in of_engine:
                 if not micro_batch or micro_batch[-1][0] != each - 1:
-                    micro_batch.append((each - 1, 1))
+                    micro_batch.append((each - 1, 1, 1))
         step = options.batch // BANKS
         begins = schedule(listed, step, each, self._config, options.network).forward_begin.min(axis=0)[::step]
         return float((begins[-1] - begins[0]) / (begins.size - 1) * CLOCK_NS / options.batch)

@@ -175,10 +175,20 @@ class Backward(Proof):
             Assert(~dut.began | (self.waiting != 0)),
             Assert(self.peek("dut.waiting.level", 2) == self.waiting),
         ]
-        self.ends, self.under_way = dut.took & dut.last_line, Signal()
-        m.d.comb += [Assert(dut.busy == self.under_way), Assert(~dut.took | dut.busy)]
-        with m.If(self.ends | dut.began):
-            m.d.sync += self.under_way.eq(dut.began)
+
+        # Halves of the tables that are filled, or being read. The other is filled while no line reads it.
+        self.ends, self.filled = dut.took & dut.last_line, Signal(2)
+        nearly, self.subset = self.peek("dut.subset_sums.nearly"), self.peek("dut.subset_sums.subset", 4)
+        m.d.sync += self.filled.eq(self.filled + nearly - self.ends)
+        writes = self.peek("dut.subset_sums.valid") & (self.subset != 0)
+        reads = pipeline(m, dut.took, 1, "reads")[-1]
+        self.fills_half = self.peek("dut.fills_half")
+        m.d.comb += [
+            Assert(dut.busy == (self.filled != 0)),
+            Assert(~dut.took | dut.busy),
+            Assert(~dut.began | pipeline(m, nearly, 1, "nearly")[-1]),
+            Assert(~(writes & reads) | (self.fills_half != self.peek("dut.half0"))),
+        ]
 
         # In the last micro-batch chunks complete one by one, and their gradients leave.
         self.number, self.completed = Signal(16), Signal(range(CONFIG.chunks + 1))
@@ -208,14 +218,19 @@ class Backward(Proof):
         bits = CONFIG.chunk_bits
         valid, absent = self.peek("dut.valid"), self.peek("dut.absent_chunks.absent")
         expected, left = (self.peek(f"dut.absent_chunks.{name}", bits) for name in ("expected", "left"))
-        micro_batches_left = self.peek("dut.left", 16)
+        micro_batches_left, index = self.peek("dut.left", 16), self.peek("dut.subset_sums.index", 4)
         completed = self.peek("dut.completed", bits + 1)[:bits]
         after = Mux(self.listed == chunks - 1, 0, self.listed + 1)
         m.d.comb += [
             Assert(~self.started | (self.peek("dut.final") == self.final)),
             Assert(~self.started | (micro_batches_left + self.number + 1 == dut.micro_batches)),
             Assert(self.started | ~(valid | dut.busy | (self.waiting != 0) | self.inside | self.within_chunk)),
-            Assert(self.started | ((self.number == 0) & (expected == 0))),
+            Assert(self.started | ((self.number == 0) & (expected == 0) & (index == 0))),
+            Assert(self.peek("dut.filled", 2) == Cat(self.filled != 0, self.filled == 2)),
+            Assert((self.filled < 2) | ((self.filled == 2) & ((index == 0) | dut.began))),
+            Assert((index == 0) | (self.peek("dut.subset_sums.valid") & (self.waiting != 0))),
+            Assert(self.subset == index ^ index >> 1),
+            Assert(self.fills_half ^ self.peek("dut.reads_half") == self.filled[0] ^ dut.began),
             Assert(~self.final | (completed == self.completed[:bits])),
             Assert(self.final | (self.completed == 0)),
             Assert(self.listed < chunks),
@@ -329,7 +344,9 @@ def test_a_broken_order_of_lines_is_found(tmp_path, right, wrong):
         (Backward, Gradient, "passes.eq(absent.absent & final)", "passes.eq(0)"),
         (Backward, Gradient, "chunk = Mux(passes, completed.chunk, place.chunk)", "chunk = place.chunk"),
         (Backward, Gradient, "absent.load.eq(load & arriving.first_plane)", "absent.load.eq(load)"),
-        (Backward, Gradient, "waiting.r_en.eq(~self.busy | micro_batch_done)", "waiting.r_en.eq(1)"),
+        (Backward, Gradient, "waiting.r_en.eq(subset_sums.last)", "waiting.r_en.eq(1)"),
+        (Backward, Gradient, " & ~filled[1])", ")"),
+        (Backward, Gradient, "subset_sums.nearly & ~micro_batch_done", "subset_sums.nearly"),
         (
             Backward,
             Gradient,
@@ -340,7 +357,7 @@ def test_a_broken_order_of_lines_is_found(tmp_path, right, wrong):
 )
 @pytest.mark.slow
 def test_a_broken_pass_is_found(tmp_path, proof, part, right, wrong):
-    finds(tmp_path, proof(mutant(part, right, wrong)), 24)
+    finds(tmp_path, proof(mutant(part, right, wrong)), 52)
 
 
 @pytest.mark.parametrize(

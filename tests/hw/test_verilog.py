@@ -10,13 +10,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from support.yosys import run_yosys
 
-from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LineFIFO
-from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.kernel.frames import FrameBuffer
 from p4sgd.hw.net.timers import ResendTimer
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import modules, share_modules, to_verilog
 
 SMALL = WorkerConfig.small()
@@ -75,14 +73,6 @@ def test_ultra_ram_begins_with_zeros():
     memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[\d+:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
     (name,) = memory.findall(text)
     assert not re.search(rf"initial|{name}\[\d+\] = ", text[memory.search(text).end() :])
-
-
-def test_gates_are_resets():
-    """Vivado is told so for every register behind one in the backward pass: they would take a LUT a bit."""
-    text = to_verilog(Gradient(SMALL, spacing=Model.UPDATE_SPACING), "top")
-    gated = re.findall(r"^  (.*)\n  reg \[\d+:0\] gated_\d+_\d+ ", text, re.MULTILINE)
-    assert len(gated) == BANKS * SMALL.lanes
-    assert set(gated) == {'(* extract_reset = "yes" *)'}
 
 
 @pytest.mark.slow

@@ -13,17 +13,27 @@ import numpy as np
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import DESCRIPTOR_BITS, ImageLayout
-from p4sgd.hw.spec.timing import CHUNK_SPACING, UPDATE_SPACING, chaining_cycles, round_trip_cycles
+from p4sgd.hw.spec.timing import (
+    CHUNK_SPACING,
+    TABLE_ENTRIES,
+    UPDATE_SPACING,
+    chaining_cycles,
+    round_trip_cycles,
+)
 
-Listed: TypeAlias = Sequence[tuple[int, int]]
-"""Chunks of a micro-batch in the order in which they are listed, with the number of lines of each."""
+Listed: TypeAlias = Sequence[tuple[int, int, int]]
+"""Chunks of a micro-batch in the order in which they are listed, with the number of lines of each, and of planes from
+its first line to its last."""
 
 _LONG_AGO = -(1 << 40)
 
 
-def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int, int]]]]:
+def listed_chunks(layout: ImageLayout, q: IntArray) -> list[list[list[tuple[int, int, int]]]]:
     """What directories list of each engine's micro-batches: S-bit features (samples, features)."""
-    return [[[(each.chunk, len(each.planes)) for each in own] for own in engine] for engine in layout.descriptors(q)]
+    return [
+        [[(each.chunk, len(each.planes), each.planes[-1] - each.first + 1) for each in own] for own in engine]
+        for engine in layout.descriptors(q)
+    ]
 
 
 class BackwardPass:
@@ -31,10 +41,12 @@ class BackwardPass:
 
     A chunk is completed at least `CHUNK_SPACING` cycles after the one before it, and `UPDATE_SPACING` after the
     micro-batch before has completed it or one behind it; the chunks that are passed over wait for the one behind them.
+    A plane without a line takes a cycle, too. Tables are filled one after the other, `TABLE_ENTRIES` cycles each, once
+    the micro-batch before last has ended.
     """
 
     def __init__(self) -> None:
-        self._end = _LONG_AGO
+        self._filled = self._end_before = self._end = _LONG_AGO
         self._completed: list[tuple[int, int]] = []  # by the micro-batch before: cycles and chunks
 
     def take(self, chunks: Listed, earliest: int, *, final: bool) -> tuple[int, list[tuple[int, int]]]:
@@ -44,11 +56,12 @@ class BackwardPass:
         """
         before = iter(self._completed)
         passed = next(before, None)
-        at = max(earliest, self._end + 1)
+        self._filled = max(earliest, self._filled + TABLE_ENTRIES, self._end_before + TABLE_ENTRIES)
+        at = max(self._filled, self._end + 1)
         completed: list[tuple[int, int]] = []
         begin = expected = 0
         free = self._completed[-1][0] + CHUNK_SPACING if self._completed else _LONG_AGO
-        for place, (chunk, lines) in enumerate(chunks):
+        for place, (chunk, lines, planes) in enumerate(chunks):
             while passed is not None and passed[1] < chunk:
                 passed = next(before, None)
             apart = _LONG_AGO if passed is None else passed[0] + UPDATE_SPACING
@@ -56,12 +69,12 @@ class BackwardPass:
                 at = max(at, apart, free)
                 completed.append((at, absent))
                 at, free = at + 1, at + CHUNK_SPACING
-            end = max(at + lines - 1, apart, free)
+            end = max(at + planes - 1, apart, free)
             if place == 0:
                 begin = at if lines > 1 else end
             completed.append((end, chunk))
             expected, at, free = chunk + 1, end + 1, end + CHUNK_SPACING
-        self._end, self._completed = at - 1, completed
+        self._end_before, self._end, self._completed = self._end, at - 1, completed
         return begin, completed
 
 
@@ -98,7 +111,7 @@ def schedule(
             at, ready = taken[engine], final[engine]
             for micro_batch in range(first, first + micro_batches):
                 expected = 0
-                for place, (chunk, lines) in enumerate(of_engine[micro_batch]):
+                for place, (chunk, lines, _) in enumerate(of_engine[micro_batch]):
                     at += 1
                     if place % descriptors == 0:
                         at += 2  # the directory, and a cycle in which no line is taken

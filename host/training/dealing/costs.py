@@ -19,7 +19,7 @@ from p4sgd.hw.spec.image import kept_planes
 from p4sgd.hw.spec.timing import (
     BOARDS_NETWORK,
     CHUNK_SPACING,
-    UPDATE_SPACING,
+    TABLE_ENTRIES,
     chaining_cycles,
     mini_batch_cycles,
     round_trip_cycles,
@@ -56,10 +56,11 @@ def all_lines_ns(shards: Sequence[Shard], options: TrainingOptions) -> float:
 
 @functools.cache
 def lines_by_ones(stored: int) -> IntArray:
-    """Lines of a listed chunk by the bits that are 1 in any of its features: int64 (2^S,)."""
+    """Of a listed chunk by the bits that are 1 in any of its features: lines, and planes from the first line on, for
+    each of which a backward pass takes a cycle. int64 (2^S, 2)."""
     bits = np.arange(1 << stored)[:, np.newaxis] >> np.arange(stored - 1, -1, -1) & 1
-    lines: IntArray = kept_planes(bits.astype(np.bool_)).sum(axis=1)
-    return lines
+    kept = kept_planes(bits.astype(np.bool_))
+    return np.stack([kept.sum(axis=1), stored - kept.argmax(axis=1)], axis=1)
 
 
 class ListedLines:
@@ -98,7 +99,7 @@ class ListedLines:
         """
         config, layout, count = shard.config, shard.layout(BANKS, self._options.stored), self._micro_batches
         engines, unit_chunks, chunks_each = config.engines, layout.unit_chunks, layout.chunks
-        micro_batches, listed, counts = self._listed(config.lanes, unit_chunks)
+        micro_batches, listed, lines_and_planes = self._listed(config.lanes, unit_chunks)
         numbers = np.full(self._count, -1)
         numbers[shard.units] = np.arange(shard.units.size)
         own = numbers[listed // unit_chunks]
@@ -108,16 +109,16 @@ class ListedLines:
         # The last chunk is always listed; if it is 0, with a line of zeros.
         absent = np.ones(engines * count, np.bool_)
         absent[keys[chunk == chunks_each - 1]] = False
-        lines, updates, chunks = (
+        lines, planes, chunks = (
             (np.bincount(keys, weights, engines * count) + least * absent).reshape(engines, count)
             for weights, least in (
-                (counts[mine], 1),
-                (np.maximum(counts[mine], CHUNK_SPACING), CHUNK_SPACING),
+                (lines_and_planes[mine, 0], 1),
+                (np.maximum(lines_and_planes[mine, 1], CHUNK_SPACING), CHUNK_SPACING),
                 (None, 1),
             )
         )
         forward = lines + 2 * -(-chunks // layout.line_descriptors)
-        cycles: FloatArray = np.maximum(np.maximum(forward, updates), UPDATE_SPACING)
+        cycles: FloatArray = np.maximum(np.maximum(forward, planes), TABLE_ENTRIES)
         passed, step = CHUNK_SPACING * (chunks_each - chunks), self._options.batch // BANKS
         if count < step:
             average: FloatArray = (cycles * step + passed).mean(axis=1, keepdims=True)
@@ -129,7 +130,7 @@ class ListedLines:
         return each
 
     def _list(self, lanes: int, unit_chunks: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Micro-batch, number and lines of each chunk of the job that is not 0 in a micro-batch."""
+        """Micro-batch, number, and lines and planes of each chunk of the job that is not 0 in a micro-batch."""
         unit, stored = self._unit, self._options.stored
         total = self._count * unit_chunks
         keys = self._rows // BANKS * total + self._columns // unit * unit_chunks + self._columns % unit // lanes

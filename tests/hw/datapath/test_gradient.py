@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections import Counter
 
 import cocotb
 import numpy as np
@@ -35,9 +34,12 @@ def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
     """Cycles in which gradients come, from the first one on, if nothing but their distance holds lines up."""
     backward, cycles = BackwardPass(), []
     for micro_batch, lines in itertools.groupby(items, lambda item: item.micro_batch):
-        chunks = Counter(line.place["chunk"] for line in lines)
+        chunks: dict[int, list[int]] = {}
+        for line in lines:
+            chunks.setdefault(line.place["chunk"], []).append(line.plane)
+        listed = [(chunk, len(planes), planes[-1] - planes[0] + 1) for chunk, planes in chunks.items()]
         final = micro_batch % of_mini_batch == of_mini_batch - 1
-        cycles += [cycle for cycle, _ in backward.take(list(chunks.items()), 0, final=final)[1]]
+        cycles += [cycle for cycle, _ in backward.take(listed, 0, final=final)[1]]
     return [cycle - cycles[0] for cycle in cycles]
 
 

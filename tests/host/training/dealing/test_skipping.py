@@ -171,8 +171,8 @@ def test_predictions_count_the_lines_of_the_image(data):
         micro_batches, absent = [], [2 * (layout.chunks - len(listed)) for listed in engine]
         for listed in engine:
             directories = -(-len(listed) // layout.line_descriptors)
-            forward = sum(count for _, count in listed) + 2 * directories
-            micro_batches.append(max(11, forward, sum(max(count, 2) for _, count in listed)))
+            forward = sum(count for _, count, _ in listed) + 2 * directories
+            micro_batches.append(max(16, forward, sum(max(planes, 2) for _, _, planes in listed)))
         if samples < batch:
             engines.append([2 * micro_batches[0] + absent[0]])
         else:
