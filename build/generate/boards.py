@@ -39,7 +39,7 @@ class Shell:
     free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
     free_megahertz: int = 100
     # Numbers of resources that the platform leaves on each die, by the names of those of a `Board`; empty if not known.
-    left: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
