@@ -16,10 +16,12 @@ from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.lines import LineFIFO
 from p4sgd.hw.datapath.model import Model, ModelLoader, ModelStorer
 from p4sgd.hw.primitives import pipeline
+from p4sgd.hw.spec.timing import forward_stages
 from p4sgd.hw.worker.engine import Engine, lines_reader
 
 pytestmark = needs_solver
 
+LAST_STAGE = forward_stages(CONFIG.lanes) - 1  # cycles after a line in which the last of its weights are read
 VERSION_BITS = 3  # more than two versions are never in use
 IDLE, TRAIN, STORE = 0, 3, 4  # states of the engine
 RIGHT = "class Engine(Component):"
@@ -57,8 +59,10 @@ class Chaining(Proof):
         read = self.model.read
         top = read.address[-1] & stale
         right = (self.complete + self.ahead - (stale & ~self.first_mini_batch))[:VERSION_BITS]
-        with m.If(self.forward.took & ((read.address ^ (top << CONFIG.chunk_bits - 1)) == looked_at)):
-            m.d.comb += [Assert(read.enable), Assert(versions[top] == right)]
+        takes = self.forward.took & ((read.address ^ (top << CONFIG.chunk_bits - 1)) == looked_at)
+        m.d.comb += Assert(~takes | read.enable)
+        for reads in pipeline(m, Cat(takes, top, right), LAST_STAGE, "reads"):  # each stage, a cycle after another
+            m.d.comb += Assert(~reads[0] | (versions[reads[1]] == reads[2:]))
         with m.If(self.storer.weights.enable):  # from `w_next`, which has all updates so far
             m.d.comb += Assert((self.ahead == 0) & (self.earned == 0))
         self.claim_permits(m, chunks, stale)
@@ -75,7 +79,8 @@ class Chaining(Proof):
         """What is taken for granted of the engine's parts, and of what brings deltas: order, but no time.
 
         Micro-batches come in order, so that the backward pass of the last one of a mini-batch begins after its forward
-        pass has ended: of these, ``complete`` mini-batches have all their updates, and ``pending`` lack some.
+        pass has ended and, as it needs the dot products, all stages have read their weights: of these, ``complete``
+        mini-batches have all their updates, and ``pending`` lack some.
         """
         dut, forward, backward, model = self.dut, self.forward, self.backward, self.model
         self.start, self.state = self.peek("dut.chaining.start"), self.peek("dut.fsm_state", 3)
@@ -116,8 +121,9 @@ class Chaining(Proof):
         self.pending, self.ahead, self.first_mini_batch = Signal(2), Signal(2), Signal()
         last = self.earned == chunks - 1
         completes = model.updated & last
+        unread = sum(pipeline(m, order.ends_mini_batch, LAST_STAGE, "ended")[1:])  # ended, but some stage still reads
         m.d.comb += [
-            Assume(~began_last | (began & (self.ahead > self.pending))),
+            Assume(~began_last | (began & (self.ahead > self.pending + unread))),
             Assume(~model.updated | (self.pending != 0)),
             Assume(model.updated_last == last),
         ]
