@@ -2,6 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -106,9 +107,9 @@ class Kernel(ABC):
     def write_register(self, offset: int, word: int) -> None: ...
 
     @abstractmethod
-    def memory(self, argument: int) -> BankMemory:
-        """A bank, still empty, in the memory that an argument of the kernel is connected to. It is closed with the
-        kernel."""
+    def memories(self, count: int) -> Sequence[BankMemory]:
+        """Banks, still empty, in the memories that the ``count`` arguments of the kernel are connected to. They are
+        closed with the kernel."""
 
     def close(self) -> None:
         """Close banks, kernel and board."""

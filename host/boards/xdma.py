@@ -4,6 +4,8 @@ The driver (github.com/Xilinx/dma_ip_drivers, XDMA/linux-kernel) makes of the bo
 positions are those of the registers, 4 bytes at a time, and ``/dev/xdmaN_h2c_0`` and ``/dev/xdmaN_c2h_0``, which write
 and read the board's memory from a position on. It knows no kernels and gives away no memory: where these are is in the
 address map that `p4sgd build vivado` writes with the design.
+
+Only read(2), write(2), pread and pwrite are safe: readv, preadv and the like crash the kernel (the driver's issue 113).
 """
 
 import contextlib
@@ -15,11 +17,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from p4sgd.host.boards.kernel import BankMemory, BoardAddress, Kernel, MissingKernelError, NoRoomError
 from p4sgd.host.errors import P4sgdError, UserError
@@ -47,7 +50,8 @@ class MemoryRange(Struct, frozen=True, forbid_unknown_fields=True):
 class KernelMap(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the registers of a kernel begin, and the memory of each of its arguments."""
 
-    registers: int
+    # The design has 1 MiB for registers, and the driver does not check that positions are within.
+    registers: Annotated[int, Meta(ge=0, lt=1 << 20, multiple_of=_REGISTERS)]
     memories: tuple[MemoryRange, ...] = ()
 
 
@@ -126,21 +130,22 @@ class XdmaMemory(BankMemory):
         self.address, self.size = start, size
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
-        left = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-        at = self.address + address
+        done = 0
         with _failing(f"{self._who} cannot write bank {self._number}"):
-            while left:
-                done = _moved(os.pwrite(self._to_board, left[:_TRANSFER], at))
-                left, at = left[done:], at + done
+            while done < data.size:
+                part = data[done : done + _TRANSFER]
+                if not part.flags.writeable:  # The driver wants to write the pages that it pins, also these.
+                    part = part.copy()
+                done += _moved(os.pwrite(self._to_board, part.data, self.address + address + done))
 
     def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
         data = np.empty(size, np.uint8)
-        left = memoryview(data.data)
-        at = self.address + address
+        done = 0
         with _failing(f"{self._who} cannot read bank {self._number}"):
-            while left:
-                done = _moved(os.preadv(self._from_board, [left[:_TRANSFER]], at))
-                left, at = left[done:], at + done
+            while done < size:
+                part = os.pread(self._from_board, min(size - done, _TRANSFER), self.address + address + done)
+                data[done : done + _moved(len(part))] = np.frombuffer(part, np.uint8)
+                done += len(part)
         return data
 
 
@@ -149,12 +154,11 @@ class XdmaKernel(Kernel):
 
     def __init__(self, name: str, address: XdmaAddress, kernel: str) -> None:
         super().__init__(name, address)
-        path = address.address_map
-        found = read_map(path).kernels.get(kernel)
+        found = read_map(address.address_map).kernels.get(kernel)
         if found is None:
-            raise MissingKernelError(f"{path}: has no kernel {kernel}")
+            raise MissingKernelError(f"{address.address_map}: has no kernel {kernel}")
+        self._path = address.address_map
         self._map = found
-        self._banks: list[XdmaMemory] = []
         with contextlib.ExitStack() as opened:
             self._registers = _open(name, address, "user", os.O_RDWR, opened)
             _lock(name, self._registers, found.registers)
@@ -173,13 +177,17 @@ class XdmaKernel(Kernel):
         with _failing(f"{self._name} cannot write a register"):
             _moved(os.pwrite(self._registers, word.to_bytes(4, "little"), self._map.registers + offset) == 4)
 
-    def memory(self, argument: int) -> XdmaMemory:
-        if argument >= len(self._map.memories):
-            raise P4sgdError(f"{self._name} has no memory for argument {argument} of its kernel in the address map")
-        within = self._map.memories[argument]
-        bank = XdmaMemory(self._name, argument, within, self._to_board, self._from_board, self._banks)
-        self._banks.append(bank)
-        return bank
+    def memories(self, count: int) -> list[XdmaMemory]:
+        ranges = self._map.memories
+        if len(ranges) != count:
+            raise UserError(
+                f"{self._path}: has {len(ranges)} memories, and {self._name} has {count}: give the address map of the "
+                "folder from which its bitstream was built"
+            )
+        banks: list[XdmaMemory] = []
+        for number, within in enumerate(ranges):
+            banks.append(XdmaMemory(self._name, number, within, self._to_board, self._from_board, banks))
+        return banks
 
 
 def _open(name: str, address: XdmaAddress, kind: str, flags: int, opened: contextlib.ExitStack) -> int:

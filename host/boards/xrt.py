@@ -250,7 +250,10 @@ class XrtKernel(Kernel):
         with explaining(f"{self._name} cannot write a register"):
             self._library.call("xrtKernelWriteRegister", self._kernel, offset, word)
 
-    def memory(self, argument: int) -> XrtMemory:
+    def memories(self, count: int) -> list[XrtMemory]:
+        return [self._memory(argument) for argument in range(count)]
+
+    def _memory(self, argument: int) -> XrtMemory:
         with explaining(f"{self._name} has no memory for argument {argument} of its kernel"):
             group = self._library.call("xrtKernelArgGroupId", self._kernel, argument)
         memory = XrtMemory(self._library, self._board.handle, group, self._name, argument)

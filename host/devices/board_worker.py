@@ -60,7 +60,7 @@ class BoardWorker:
             if self.mac is not None:
                 opened.callback(self.mac.close)
                 self.mac.set_rs_fec(rs_fec)
-            self._memories = [self._kernel.memory(number) for number in range(self.config.memories)]
+            self._memories = self._kernel.memories(self.config.memories)
             self._addresses = AddressRegisters(
                 self.config, lambda bank: self._memories[bank].address, self._kernel.write_register
             )

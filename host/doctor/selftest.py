@@ -69,7 +69,12 @@ class SelfTest:
     """
 
     def __init__(
-        self, name: str, client: RegisterClient, memory: Callable[[int], BankMemory], *, is_emulated: bool = False
+        self,
+        name: str,
+        client: RegisterClient,
+        memories: Callable[[int], Sequence[BankMemory]],
+        *,
+        is_emulated: bool = False,
     ) -> None:
         self._name = name
         self._client = client
@@ -80,7 +85,7 @@ class SelfTest:
         if problem := find_other_map(client, *identity, unknown=unknown, who=who):
             raise P4sgdError(problem)
         self.sizes = Sizes(**client.read(selftest.GEOMETRY))
-        self.memories = [memory(port) for port in range(self.sizes.memories)]
+        self.memories = memories(self.sizes.memories)
         self.macs: dict[int, BoardMac] = {}
 
     def set_port(self, port: int, first: int) -> None:
@@ -187,7 +192,7 @@ def open_self_test(address: BoardAddress) -> Iterator[SelfTest]:
     """Load the xclbin of the address, and open its self-test; raises as `open_kernel`, `SelfTest` and `BoardMac`."""
     name = str(address)
     with contextlib.closing(address.open_kernel(name, selftest.KERNEL)) as kernel, contextlib.ExitStack() as opened:
-        test = SelfTest(name, kernel.client, kernel.memory, is_emulated=address.is_emulated)
+        test = SelfTest(name, kernel.client, kernel.memories, is_emulated=address.is_emulated)
         for cage in range(test.sizes.cages):
             if (mac := open_mac(name, address, cage)) is not None:
                 test.macs[cage] = opened.enter_context(contextlib.closing(mac))

@@ -72,7 +72,7 @@ class Driver:
 
     def install(self, monkeypatch):
         monkeypatch.setattr(xdma, "DEVICES", self.folder)
-        own = {name: getattr(self, name) for name in ("open", "close", "pread", "preadv", "pwrite")}
+        own = {name: getattr(self, name) for name in ("open", "close", "pread", "pwrite")}
         monkeypatch.setattr(xdma, "os", SimpleNamespace(**(vars(os) | own)))
 
     def cluster_file(self):
@@ -109,18 +109,15 @@ class Driver:
         return board, list(board.kernels.values())[place][0], offset
 
     def pread(self, device, size, position):
+        if self.devices[device][1] == "c2h_0":
+            memory = self._memories[self._device(device, "c2h_0")]
+            size = int(self._random.integers(1, size + 1))
+            with self.machine.lock:
+                return memory[position : position + size].tobytes()
         board, kernel, offset = self._register(device, position)
         assert size == 4
         with self.machine.lock:
             return (0xFFFFFFFF if board.lost else kernel.read_register(offset)).to_bytes(4, "little")
-
-    def preadv(self, device, buffers, position):
-        memory = self._memories[self._device(device, "c2h_0")]
-        (buffer,) = buffers
-        size = int(self._random.integers(1, len(buffer) + 1))
-        with self.machine.lock:
-            buffer[:size] = memory[position : position + size].data
-        return size
 
     def pwrite(self, device, data, position):
         if self.devices[device][1] == "user":
@@ -129,6 +126,8 @@ class Driver:
                 kernel.write_register(offset, int.from_bytes(data, "little"))
             return len(data)
         memory = self._memories[self._device(device, "h2c_0")]
+        if memoryview(data).readonly:  # The driver pins pages for writing.
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
         size = int(self._random.integers(1, len(data) + 1))
         with self.machine.lock:
             memory[position : position + size] = np.frombuffer(data[:size], np.uint8)

@@ -195,7 +195,7 @@ def test_frames_are_waited_for_while_they_come():
 
     words[CLOCK.offset] = 0
     client = RegisterClient(read, words.__setitem__)
-    assert doctor.SelfTest("a board", client, lambda port: None).send([0], 8)[0]["received"] == 5
+    assert doctor.SelfTest("a board", client, lambda count: []).send([0], 8)[0]["received"] == 5
     assert 5 * 8000 + 10_000 <= words[CLOCK.offset] <= 5 * 8000 + 2 * 10_000 + 2 * 1000
 
 

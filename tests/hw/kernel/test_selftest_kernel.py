@@ -84,7 +84,10 @@ class Board:
 
     def open(self):
         client = RegisterClient(self.read_register, self.write_register)
-        self.test = SelfTest("the kernel", client, lambda port: HostMemory(self.buffers[port]), is_emulated=True)
+        self.test = SelfTest("the kernel", client, self._memories, is_emulated=True)
+
+    def _memories(self, count):
+        return [HostMemory(buffer) for buffer in self.buffers[:count]]
 
     async def examine(self):
         """The problems that are found, by check."""
