@@ -75,6 +75,10 @@ def test_every_part_of_the_worker_once(board, engines, tmp_path):
     run_yosys("; ".join(["read_verilog worker.v", f"hierarchy -top {WORKER}", *checks]), tmp_path)
 
     assert sorted(dies) == [f"SLR{die}" for die in range(board.dies)]
+    for die, numbers in enumerate(engines_by_die(engines, board)):
+        assert [name for name in dies[f"SLR{die}"] if name.startswith("engine")] == [
+            f"engine{each}" for each in numbers
+        ]
     assert sum(placed) == engines
     assert max(placed) - min(placed) <= 1
     once = {die for die, names in dies.items() if not all(cell.startswith("engine") for cell in names)}
