@@ -25,8 +25,8 @@ _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n
 _INSTANCE = re.compile(r"^  (\\\S+)(?= +\S+ +\($)", re.MULTILINE)
 """An instance in a module. Group: the name of its module, escaped because Amaranth forms it from the path to it."""
 
-_NAMED_INSTANCE = re.compile(r"^  (\S+) +(\w+) \($", re.MULTILINE)
-"""An instance in a module. Groups: its module, and its own name."""
+_NAMED_INSTANCE = re.compile(r"^  (\S+) +(?:#\(\n(?:    .*\n)+  \) )?(\w+) \($", re.MULTILINE)
+"""An instance in a module, perhaps with parameters. Groups: its module, and its own name."""
 
 _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 """The register that triggers a module's `always @*` blocks in simulation. yosys gives each its own number, which would
