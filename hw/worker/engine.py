@@ -276,12 +276,14 @@ class Engine(Component):
 
         # For the counters: if the next line must wait, is it for sums or for the backward pass? Without the weights of
         # its chunk it is for sums while some of the mini-batch before have not come, with staleness of the one before
-        # that. With them it is for the backward pass to make room, which waits for sums unless it is busy.
+        # that. With them it is for the backward pass to make room, which waits for sums unless it is busy or has deltas
+        # to fill its tables with.
         awaiting = Signal()
         may_miss = Signal.like(settings.micro_batches, reset_less=True)
         m.d.engine += may_miss.eq(Mux(settings.run_stale, settings.micro_batches, 0))
         lacks_weights = forward.place.first_plane & ~forward.permit_chunk
-        m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, ~backward.busy & ~forward.passes))
+        idles = (awaited == in_flight) & ~backward.busy
+        m.d.comb += awaiting.eq(Mux(lacks_weights, awaited > may_miss, idles & ~forward.passes))
 
         for port, reader in zip((self.memory, *self.extra_memory), readers, strict=True):
             for channel in ("ar", "r"):

@@ -147,6 +147,9 @@ class Chaining(Proof):
             first = self.forward.first_micro_batch
             m.d.comb += Assert(self.forward.permit_chunk == (~first | (behind < final)))
         m.d.comb += Assert(self.forward.permit_micro_batch == (in_flight < CONFIG.in_flight))
+        # A line with weights waits for sums only while no deltas have come for the backward pass.
+        lacks_weights = self.forward.place.first_plane & ~self.forward.permit_chunk
+        m.d.comb += Assert(~self.peek("dut.awaiting") | lacks_weights | (self.waiting == 0))
         with m.If(self.dut.state.idle):
             m.d.comb += Assert((self.ahead == 0) & (self.order.spent == 0))
 
@@ -189,7 +192,10 @@ class Chaining(Proof):
         with m.Else():
             m.d.comb += Assert((ahead == 0) & (order.spent == 0) & ~order.inside)
         in_flight = self.dots + self.deltas + self.came + self.waiting + order.inside
-        m.d.comb += Assert(self.peek("dut.in_flight", 2) == in_flight)
+        m.d.comb += [
+            Assert(self.peek("dut.in_flight", 2) == in_flight),
+            Assert(self.peek("dut.awaited", 2) == in_flight - self.waiting),
+        ]
 
 
 class Reached(Chaining):
@@ -234,6 +240,7 @@ def test_runs_come_to_all_that(tmp_path):
         (" | forward.passed_over)", ")"),
         ("begins = takes_chunk & forward.place.first_chunk", "begins = takes_chunk & forward.place.last_chunk"),
         ("in_flight != config.in_flight", "in_flight <= config.in_flight"),
+        ("(awaited == in_flight) & ~backward.busy", "~backward.busy"),
         ("scoreboard.read_all.eq(ends & forward.last_micro_batch)", "scoreboard.read_all.eq(ends)"),
         ("m.Elif(~reading & scoreboard.settled)", "m.Elif(~reading)"),
         ("m.Elif(~reading & scoreboard.settled)", "m.Elif(scoreboard.settled)"),
