@@ -44,8 +44,10 @@ class Buckets:
             rows: Any = features[which]
             parts = [np.diff(rows.indptr), rows.indices, rows.data] if self._sparse else [rows]
             with open(self._folder / str(bucket), "ab") as file:
-                for part in (destinations[which], *parts):
-                    np.save(file, part, allow_pickle=False)
+                # As np.save, whose error on a full disk does not say so.
+                for part in map(np.ascontiguousarray, (destinations[which], *parts)):
+                    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(part))
+                    file.write(part.reshape(-1).data)
 
     def load(self, bucket: int, count: int) -> Features:
         """The ``count`` rows of a bucket, in the order of their destinations."""

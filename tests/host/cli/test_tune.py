@@ -108,9 +108,9 @@ def test_time_is_that_of_boards():
         mini_batches = math.ceil(455 / each["batch"]) * each["epochs"][0]
         busy_ms = mini_batches * each["batch"] // 8 * each["precision"] * CLOCK_NS / 1e6
         assert busy_ms + mini_batches * 0.5e-3 < each["board_ms"] < busy_ms + mini_batches * 3e-3
-    Path("wide.libsvm").write_text("1 1:1 400000:1\n-1 2:1\n" * 40)
+    Path("wide.libsvm").write_text("1 1:1 600000:1\n-1 2:1\n" * 40)
     done = run("tune", "wide.libsvm", "--precision", "1,8", "--batch", 16, "--l2", 0, "--epochs", 1)
-    assert "1 board cannot hold 400,000 columns: times are not predicted" in done.stderr
+    assert "1 board cannot hold 600,000 columns: times are not predicted" in done.stderr
     assert " *→ " in done.stdout
 
 

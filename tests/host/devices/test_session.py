@@ -210,7 +210,7 @@ def test_the_longest_micro_batch_fits_the_line_fifo(ports, stored):
 
     packed = image(rng, 200, stored=stored, config=config, directory=True, change=change)
     listed = listed_chunks(packed.layout, *found)
-    check_line_fifo(packed, 8, max(sum(lines for _, lines in each) for engine in listed for each in engine))
+    check_line_fifo(packed, 8, max(sum(lines for _, lines, _ in each) for engine in listed for each in engine))
 
 
 @pytest.mark.parametrize(("values", "lines"), [((31, 31, 31, 0), 16), ((31, 31, 63, 0), 17), ((63, 63, 63, 63), 24)])
