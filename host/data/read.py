@@ -3,7 +3,9 @@
 import contextlib
 import difflib
 import importlib
+import os
 import re
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +64,7 @@ STANDARD_INPUT = "-"
 """Name of the data that are read from standard input."""
 
 _copies: dict[Any, Any] = {}
-"""Files with copies of what can be read once: of standard input by its stream, and of pipes by their paths."""
+"""Files with copies of what can be read once: of standard input by its stream, and of pipes by their inodes."""
 
 _MAX_HASH_BITS = 28
 """With 2^28 features a model file has 7 GB."""
@@ -137,12 +139,14 @@ def open_source(
 
 def local_file(source: str | Path) -> Path:
     """The path of a file; of ``-`` and of pipes, which can be read once, that of a temporary copy."""
-    path, piped = Path(source), source == STANDARD_INPUT
-    origin = sys.stdin if piped else str(source)
-    if origin not in _copies and (piped or path.is_fifo()):
-        with contextlib.nullcontext(sys.stdin.buffer) if piped else open(path, "rb") as file:
+    piped = source == STANDARD_INPUT
+    if not piped and not Path(source).is_fifo():
+        return Path(source)
+    origin = sys.stdin if piped else os.stat(source)[stat.ST_INO : stat.ST_DEV + 1]
+    if origin not in _copies:
+        with contextlib.nullcontext(sys.stdin.buffer) if piped else open(source, "rb") as file:
             _copies[origin] = temporary_file(iter(lambda: file.read(1 << 20), b""))
-    return Path(_copies[origin].name) if origin in _copies else path
+    return Path(_copies[origin].name)
 
 
 def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:

@@ -151,9 +151,10 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
     facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
     facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
-    if request.source == STANDARD_INPUT:
-        raise UserError("DATA - is standard input, which one process reads: write the data to a file for several")
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
+    for name, file in files.items():
+        if file is not None and (file == STANDARD_INPUT or Path(file).is_fifo()):
+            raise UserError(f"{name} {file} can be read once, by one process: write the data to a file for several")
     if request.device == CLUSTER:
         files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
     for name, file in files.items():

@@ -94,6 +94,9 @@ def test_a_pipe_is_read_once(tmp_path):
     data = read_dataset(pipe, header=False)
     writer.join()
     assert (data.features.tolist(), data.name) == ([[1, 0], [2, 1]], str(pipe))
+    pipe.unlink()
+    pipe.write_text("3,x,0\n4,y,1\n")
+    assert read_dataset(pipe, header=False).features.tolist() == [[3, 0], [4, 1]], "the file that is there now"
 
 
 @contextlib.contextmanager

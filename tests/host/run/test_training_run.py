@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import threading
@@ -201,6 +202,13 @@ def test_ranks_that_differ_are_named_at_once(monkeypatch, other, name):
             TrainingRun(request, ranks)
 
     run_ranks(3, run)
+
+
+@pytest.mark.parametrize("names", [{"data": "-"}, {"data": "pipe"}, {"data": "iris:1", "test": "pipe"}])
+def test_ranks_need_files_that_can_be_read_again(names):
+    os.mkfifo("pipe")
+    with pytest.raises(UserError, match=r"^(DATA|--test) (-|pipe) can be read once, by one process: write the data"):
+        run_ranks(2, lambda ranks: TrainingRun(TrainingRequest(**names), ranks))
 
 
 def test_ranks_compare_folders_whatever_their_names():
