@@ -37,14 +37,14 @@ def as_table(X: Any, *, numbers: bool) -> Any:
     """
     if not hasattr(X, "columns") or len(getattr(X, "shape", ())) != 2:
         return None
+    if hasattr(X, "iloc") and not X.columns.is_unique:
+        twice = list(map(str, X.columns[X.columns.duplicated()].unique()))
+        raise ValueError(f"X: several columns are called {listed(twice, 5)}: give each a name of its own")
     if not numbers and hasattr(X, "iloc") and all(dtype.kind in "iuf" for dtype in X.dtypes):
         return None
     import pyarrow as pa
 
     if hasattr(X, "iloc"):
-        if not X.columns.is_unique:
-            twice = list(map(str, X.columns[X.columns.duplicated()].unique()))
-            raise ValueError(f"X: several columns are called {listed(twice, 5)}: give each a name of its own")
         X = X.copy(deep=False)
         for name, dtype in X.dtypes.items():  # what pyarrow knows nothing of
             if hasattr(dtype, "categories") and dtype.categories.dtype.kind == "O":  # ranges, for example

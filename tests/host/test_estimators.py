@@ -823,9 +823,9 @@ def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
         table = pa.table({"colour": ["red", "blue", "red"], "when": values})
         with pytest.raises(ValueError, match=r"X, column when: holds .*, neither numbers, texts nor dates: leave it "):
             GLMRegressor().fit(table, [1.0, 2.0, 3.0])
-    twice = pd.DataFrame([["x", 1, "u"], ["y", 2, "v"]], columns=["a", "b", "a"])
-    with pytest.raises(ValueError, match=r"^X: several columns are called a: give each a name of its own$"):
-        GLMRegressor().fit(twice, [1.0, 2.0])
+    for twice in ([["x", 1, "u"], ["y", 2, "v"]], [[0.5, 1, 2], [1.5, 2, 3]]):
+        with pytest.raises(ValueError, match=r"^X: several columns are called a: give each a name of its own$"):
+            GLMRegressor().fit(pd.DataFrame(twice, columns=["a", "b", "a"]), [1.0, 2.0])
     many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
     with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out$"):
         GLMRegressor().fit(many, np.arange(1001.0))
