@@ -42,7 +42,7 @@ _FRAMES = 10_000_000
     "boards",
     multiple=True,
     metavar="xrt:ADDRESS",
-    help="With --self-test: a board to examine; may be repeated. By default all of these that p4sgd info lists as ready.",
+    help="With --self-test: board to examine; may be repeated. By default all of these that p4sgd info lists as ready.",
 )
 @options.count(
     "--memory",
