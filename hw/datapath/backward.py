@@ -124,7 +124,7 @@ class Gradient(Component):
     read while the other is filled with the deltas of the next micro-batch.
 
     Throughput is a line a cycle. A plane without a line takes a cycle, too, since an adder in a DSP slice can double
-    its sum, but not more: to add to four times would take 43 LUTs a lane, 15 % of an engine, and save a tenth of the
+    its sum, but not more: to add to four times would take 43 LUTs a lane, 16 % of an engine, and save a tenth of the
     time of sparse data (hw/ZEROS.md). Gradients are at least 2 cycles apart, those of the same chunk ``spacing``
     cycles, 3 or more, because the model cannot take them sooner; starts of micro-batches `TABLE_ENTRIES` cycles. The
     first line is taken `BEGIN_LATENCY` cycles after the deltas came; gradients come `LATENCY` cycles after the last
