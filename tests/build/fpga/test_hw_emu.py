@@ -229,8 +229,8 @@ class SimulatedKernel:
     def write_register(self, offset, word):
         resume(self._bus.write_dword)(offset, word)
 
-    def memory(self, argument):
-        return SimulatedMemory(self._memories[f"{self._unit}.m_axi_gmem{argument}"])
+    def memories(self, count):
+        return [SimulatedMemory(self._memories[f"{self._unit}.m_axi_gmem{argument}"]) for argument in range(count)]
 
     def close(self):
         pass
