@@ -170,12 +170,12 @@ class XdmaKernel(Kernel):
     def _read(self, offset: int) -> int:
         with _failing(f"{self._name} cannot read a register"):
             word = os.pread(self._registers, 4, self._map.registers + offset)
-            _moved(len(word) == 4)
+            _moved(len(word), least=4)
         return int.from_bytes(word, "little")
 
     def write_register(self, offset: int, word: int) -> None:
         with _failing(f"{self._name} cannot write a register"):
-            _moved(os.pwrite(self._registers, word.to_bytes(4, "little"), self._map.registers + offset) == 4)
+            _moved(os.pwrite(self._registers, word.to_bytes(4, "little"), self._map.registers + offset), least=4)
 
     def memories(self, count: int) -> list[XdmaMemory]:
         ranges = self._map.memories
@@ -212,9 +212,9 @@ def _lock(name: str, device: int, start: int) -> None:
         raise UserError(f"{name} is in use by another program: wait until that has ended") from None
 
 
-def _moved(count: int) -> int:
-    """The bytes of a transfer, of which there must be some."""
-    if not count:
+def _moved(count: int, *, least: int = 1) -> int:
+    """The bytes of a transfer, of which there must be so many."""
+    if count < least:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     return count
 
