@@ -101,9 +101,19 @@ def chaining_cycles(precision: int) -> int:
     return precision - 1 + gradient + update + credit
 
 
+def chained_lines(chunks: int, precision: int) -> int:
+    """Cycles that a forward pass takes for the lines of a micro-batch while it follows a backward pass."""
+    return chunks * precision + (chunks - 1) * max(0, CHUNK_SPACING - precision)
+
+
+def backward_lines(chunks: int, precision: int) -> int:
+    """Cycles that a backward pass takes for the lines of a micro-batch."""
+    return chunks * max(precision, CHUNK_SPACING)
+
+
 def backward_spacing(chunks: int, precision: int) -> int:
     """Least cycles from the first line of a micro-batch's backward pass to that of the next."""
-    return max(chunks * max(precision, CHUNK_SPACING), TABLE_ENTRIES)
+    return max(backward_lines(chunks, precision), TABLE_ENTRIES)
 
 
 def mini_batch_cycles(
@@ -115,7 +125,6 @@ def mini_batch_cycles(
     time of its lines.
     """
     spacing = backward_spacing(chunks, precision)
-    first = chunks * precision + (chunks - 1) * max(0, CHUNK_SPACING - precision)  # it follows a backward pass
-    lines = first + (batch // BANKS - 1) * spacing
+    lines = chained_lines(chunks, precision) + (batch // BANKS - 1) * spacing
     whole = lines + round_trip_cycles(config, network) + chaining_cycles(precision)
     return max(batch // BANKS * spacing, whole / 2) if stale else whole

@@ -9,7 +9,15 @@ from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.timing import backward_spacing, chaining_cycles, forward_cycles, mini_batch_cycles, round_trip_cycles
+from p4sgd.hw.spec.timing import (
+    backward_lines,
+    backward_spacing,
+    chained_lines,
+    chaining_cycles,
+    forward_cycles,
+    mini_batch_cycles,
+    round_trip_cycles,
+)
 from p4sgd.sim.cluster.cluster import CABLE_CYCLES
 
 _ACKNOWLEDGING = 10  # cycles of a worker from the last FULL to its ACK, and from the answer to the end of the run
@@ -42,8 +50,9 @@ def predict_cycles(
         spacing = backward_spacing(chunks, precision) - lines
         spaced = max((micro_batches - 1) * spacing - slots, (min(window, micro_batches) - 1) * spacing)
         sums = (mini_batches - 1) * way + mini_batches * slots
-        chaining = (mini_batches - 1) * chaining_cycles(precision) + mini_batches * spaced
-    updated = way + lines + Gradient.LATENCY + Model.WRITE_LATENCY
+        chained = chaining_cycles(precision) + chained_lines(chunks, precision) - lines
+        chaining = (mini_batches - 1) * chained + mini_batches * spaced
+    updated = way + backward_lines(chunks, precision) + Gradient.LATENCY + Model.WRITE_LATENCY
     acknowledged = forward_cycles(config) + 2 * network + _ACKNOWLEDGING
     return {
         "CYCLES_BUSY": mini_batches * micro_batches * lines,

@@ -49,6 +49,7 @@ SHORT_OF_SLOTS = (
     (2, 3, 64, False),
     (1, 1, 32, False),
     (8, 8, 8, False),
+    (16, 1, 8, False),
     (4, 4, 16, True),
     (8, 8, 64, True),
 )
