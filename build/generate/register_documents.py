@@ -1,4 +1,4 @@
-"""Register maps as Markdown, C header and JSON, from the declarations that RTL and host use."""
+"""Register maps as Markdown, SystemRDL, C header and JSON, from the declarations that RTL and host use."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,17 @@ from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.spec import aggregator, cmac, registers, selftest
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import Register
+from p4sgd.hw.spec.register_map import Access, Field, Register
+
+_RDL_ACCESS = {
+    Access.RO: "sw = r; hw = w;",
+    Access.RW: "sw = rw; hw = r;",
+    Access.W1C: "sw = rw; onwrite = woclr; hw = w; hwset;",
+    Access.W1S: "sw = rw; onwrite = woset; hw = r; hwclr;",
+    Access.RC: "sw = r; onread = rclr; hw = w; hwset;",
+    Access.STROBE: "sw = w; hw = r; swmod;",  # not singlepulse, which has one bit and does nothing if it is written 0
+}
+"""Properties of SystemRDL 2.0 that tell of an access."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +103,32 @@ class RegisterDocuments:
         ]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
+    def systemrdl(self, command: str) -> str:
+        """The map in SystemRDL 2.0, of which PeakRDL and other tools make HTML, UVM, IP-XACT and more.
+
+        A field of two's complement has the property ``is_signed``, as PeakRDL-regblock names it.
+        """
+        lines = [
+            header_comment("// {}", command),
+            "property is_signed { type = boolean; component = field; default = true; };",
+            "",
+            f"addrmap {self.prefix.lower()}_registers {{",
+            f"  name = {_rdl_text(f'Registers of {self.owner}, version {self.abi_version}')};",
+            "  default regwidth = 32;",
+            "  littleendian;",
+        ]
+        for register in self.registers:
+            fields = map(_rdl_field, register.fields)
+            lines += ["", "  reg {", f"    desc = {_rdl_text(register.help)};", *fields]
+            lines.append(f"  }} {register.name} @ 0x{register.offset:03x};")
+        return "\n".join([*lines, "};"]) + "\n"
+
     def files(self, command: str, prefix: str = "") -> dict[str, str]:
-        """All three documents by file name; ``prefix`` distinguishes the maps of a folder."""
+        """All documents by file name; ``prefix`` distinguishes the maps of a folder."""
         return {
             f"{prefix}registers.md": self.markdown(command),
             f"{prefix}registers.json": self.json_text(command),
+            f"{prefix}registers.rdl": self.systemrdl(command),
             f"p4sgd_{prefix}registers.h": self.c_header(command),
         }
 
@@ -132,3 +163,16 @@ def selftest_documents(sizes: selftest.Sizes, build_id: int = 0) -> RegisterDocu
 def _cell(text: str) -> str:
     """Text in a Markdown table, where a bar would end the cell."""
     return text.replace("|", "\\|")
+
+
+def _rdl_text(text: str) -> str:
+    """A string of SystemRDL."""
+    return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
+
+
+def _rdl_field(part: Field) -> str:
+    """A field in SystemRDL. The backslash makes a name of any word: ``number`` is a keyword."""
+    shape = f"{part.low + part.bits - 1}:{part.low}"
+    sign = " is_signed;" if part.signed else ""
+    properties = f"{_RDL_ACCESS[part.access]}{sign} desc = {_rdl_text(part.help)};"
+    return f"    field {{ {properties} }} \\{part.name}[{shape}] = {part.bits}'h{part.reset & (1 << part.bits) - 1:x};"

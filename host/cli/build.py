@@ -51,8 +51,8 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
 def generate(name: str, out: Path, ports: int, build_id: int, output: Output) -> None:
     """Write the Verilog of a worker and an aggregator.
 
-    With it come registers and packet format as Markdown, C header and JSON, a list of the files for a simulator's -F
-    and, for configurations of boards, a floor plan for Vivado.
+    With it come registers and packet format as Markdown, C header and JSON, registers also in SystemRDL, a list of
+    the files for a simulator's -F and, for configurations of boards, a floor plan for Vivado.
     """
     with output.working(f"making Verilog for {name}"):
         from p4sgd.build.generate import verilog

@@ -74,6 +74,58 @@ def test_a_c_header_compiles_to_the_map(make, tmp_path):
     assert compiled_constants(documents.c_header(COMMAND), tmp_path) == expected
 
 
+SHOWN = {  # readable, writable, effects of a write and of a read, set by hardware, cleared by it, told of writes
+    Access.RO: (True, False, None, None, False, False, False),
+    Access.RW: (True, True, None, None, False, False, False),
+    Access.W1C: (True, True, "woclr", None, True, False, False),
+    Access.W1S: (True, True, "woset", None, False, True, False),
+    Access.RC: (True, False, None, "rclr", True, False, False),
+    Access.STROBE: (False, True, None, None, False, False, True),
+}
+
+
+def test_systemrdl_compiles_to_the_map_of_which_peakrdl_makes_the_same_header(make, tmp_path):
+    compiler, header = pytest.importorskip("systemrdl"), pytest.importorskip("peakrdl_cheader.exporter")
+    documents = make()
+    (source := tmp_path / "registers.rdl").write_text(documents.systemrdl(COMMAND))
+    compilation = compiler.RDLCompiler(warning_flags=compiler.warnings.ALL, error_flags=compiler.warnings.ALL)
+    compilation.compile_file(str(source))
+    top = compilation.elaborate().top
+    header.CHeaderExporter().export(top, str(tmp_path / "peakrdl.h"))
+    (tmp_path / "ours.h").write_text(documents.c_header(COMMAND))
+    lines = ["#include <stddef.h>", '#include "peakrdl.h"', '#include "ours.h"']
+    assert [node.inst_name for node in top.registers()] == [register.name for register in documents.registers]
+    for node, register in zip(top.registers(), documents.registers, strict=True):
+        assert (node.absolute_address, node.get_property("desc")) == (register.offset, register.help)
+        own, theirs = f"{documents.prefix}_{register.name}", f"{top.inst_name.upper()}__{register.name.upper()}"
+        lines.append(f'_Static_assert({own} == offsetof({top.inst_name}_t, {register.name}), "");')
+        assert [part.inst_name for part in node.fields()] == [field.name for field in register.fields]
+        for part, field in zip(node.fields(), register.fields, strict=True):
+            assert (part.low, part.width, part.get_property("desc")) == (field.low, field.bits, field.help)
+            assert part.get_property("reset") == field.encode(field.reset) >> field.low
+            assert bool(part.get_property("is_signed", default=False)) == field.signed
+            effects = [effect and effect.name for effect in map(part.get_property, ("onwrite", "onread"))]
+            told = [bool(part.get_property(name)) for name in ("hwset", "hwclr", "swmod")]
+            assert (part.is_sw_readable, part.is_sw_writable, *effects, *told) == SHOWN[field.access]
+            assert part.is_hw_writable == (field.access in (Access.RO, Access.W1C, Access.RC))
+            name, their = f"{own}_{field.name.upper()}", f"{theirs}__{field.name.upper()}"
+            for end, other in (("SHIFT", "bp"), ("BITS", "bw"), ("MASK", "bm")):
+                lines.append(f'_Static_assert({name}_{end} == {their}_{other}, "");')
+            lines.append(f'_Static_assert(({own}_RESET & {name}_MASK) >> {name}_SHIFT == {their}_reset, "");')
+    (tmp_path / "equal.c").write_text("\n".join(lines))
+    subprocess.run(["gcc", "-std=c11", "-fsyntax-only", tmp_path / "equal.c"], check=True)
+
+
+@pytest.mark.slow
+def test_peakrdl_renders_systemrdl(tmp_path):
+    compiler, html = pytest.importorskip("systemrdl"), pytest.importorskip("peakrdl_html")
+    (source := tmp_path / "registers.rdl").write_text(worker_documents(WorkerConfig.tiny()).systemrdl(COMMAND))
+    compilation = compiler.RDLCompiler()
+    compilation.compile_file(str(source))
+    html.HTMLExporter().export(compilation.elaborate(), str(tmp_path / "html"))
+    assert '"memory_error"' in (tmp_path / "html/data/ral-data-0.json").read_text()
+
+
 def test_json_rebuilds_the_map(make):
     documents = make()
     document = json.loads(documents.json_text(COMMAND))
@@ -102,12 +154,12 @@ def test_markdown_has_every_register_and_field_once(make):
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6, 8}, "a cell's text has broken a table"
 
 
-@pytest.mark.parametrize("form", ["markdown", "c_header", "json_text"])
+@pytest.mark.parametrize("form", ["markdown", "systemrdl", "c_header", "json_text"])
 def test_documents_give_command_and_build_id(make, form):
     text, plain = (getattr(RegisterDocuments, form)(documents, COMMAND) for documents in (make(BUILD_ID), make()))
     first, second = text.splitlines()[:2]
     assert COMMAND in (second if first == "{" else first)
-    shown = str(BUILD_ID) if form == "json_text" else f"{BUILD_ID:#x}"
+    shown = str(BUILD_ID) if form == "json_text" else f"{BUILD_ID:x}"
     assert shown in text
     assert shown not in plain
 
