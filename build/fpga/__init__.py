@@ -1,1 +1,1 @@
-"""Folders from which AMD's Vitis or Vivado builds the bitstream of an FPGA, and checks of these folders."""
+"""Folders from which AMD's Vitis or Vivado builds the bitstream of an FPGA."""

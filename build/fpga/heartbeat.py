@@ -80,4 +80,6 @@ def generate(folder: Path) -> list[Path]:
         if file != f"{NAME}.debug.v"  # empty, as no debug Verilog is asked for
     }
     files[PROGRAM] = f"{header_comment('# {}', command)}\n{program_script(f'{NAME}.bit')}"
-    return write_folder(folder, command, files, {"demonstration": NAME})
+    return write_folder(
+        folder, command, files, {"kind": "demo", "board": "u280", "demonstration": NAME, "tops": {NAME: f"{NAME}.v"}}
+    )

@@ -118,7 +118,7 @@ def worker_xclbin(config: WorkerConfig, board: Board, *, build_id: int = 0, debu
         "a worker and the MAC of QSFP28 port 0",
         memories=_memories([worker.unit], memory, board),
         streams=(_stream(worker, mac), _stream(mac, worker, "rx", "rx")),
-        wires=tuple(_wires(mac, board, 0)),
+        wires=tuple(wires(mac.unit, board, 0)),
         dies={mac.unit: board.network_die},
         debug=debug,
     )
@@ -200,7 +200,7 @@ def _between_macs(
             *(_stream(main, macs[port], f"tx{port}", "tx") for port in ports),
             *(_stream(macs[port], main, "rx", f"rx{port}") for port in ports),
         ),
-        wires=tuple(wire for port in ports for wire in _wires(macs[port], board, port)),
+        wires=tuple(wire for port in ports for wire in wires(macs[port].unit, board, port)),
         dies=dies,
         debug=debug,
     )
@@ -220,18 +220,25 @@ def _memory(config: WorkerConfig, board: Board) -> HbmMap:
 
 def _memories(units: Iterable[str], memory: HbmMap, board: Board) -> dict[str, str]:
     """Memory of each memory port of instances of a kernel, as in `Design`."""
-    places = [bank(channels) for channels in memory.channels]
+    names = memory_names(memory, board)
+    return {f"{unit}.{memory_bus(number)}": name for unit in units for number, name in enumerate(names)}
+
+
+def memory_names(memory: HbmMap, board: Board) -> list[str]:
+    """Memory of each memory port of a worker, as v++ calls it."""
+    names = [bank(channels) for channels in memory.channels]
     if memory.labels_share:
-        places[-1] = board.shell.other_memory
-    return {f"{unit}.{memory_bus(number)}": place for unit in units for number, place in enumerate(places)}
+        names[-1] = board.shell.other_memory
+    return names
 
 
 def _stream(source: Kernel, sink: Kernel, out: str = "tx", into: str = "tx") -> tuple[str, str]:
     return f"{source.unit}.axis_{out}", f"{sink.unit}.axis_{into}"
 
 
-def _wires(mac: Kernel, board: Board, port: int) -> Iterator[tuple[str, str]]:
+def wires(unit: str, board: Board, port: int) -> Iterator[tuple[str, str]]:
+    """Connections of the MAC of a cage, an instance, to the shell, as in `Design`."""
     cage = board.cages[port]
-    yield cage.reference_clock, f"{mac.unit}/{REFERENCE_CLOCK}"
-    yield f"{mac.unit}/{TRANSCEIVERS}", cage.transceivers
-    yield f"{mac.unit}/{FREE_CLOCK}", board.shell.free_clock
+    yield cage.reference_clock, f"{unit}/{REFERENCE_CLOCK}"
+    yield f"{unit}/{TRANSCEIVERS}", cage.transceivers
+    yield f"{unit}/{FREE_CLOCK}", board.shell.free_clock

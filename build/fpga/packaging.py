@@ -32,7 +32,7 @@ with the rules of a folder's Makefile."""
 _HERE, _CROSSINGS = Path(__file__).parent, "p4sgd_cmac.xdc"
 """Folder of these files, and the file with the constraints of a MAC's kernel."""
 
-_MEMORY = f"64 {OUTSTANDING_READS} 1"
+MEMORY_LIMITS = {"MAX_BURST_LENGTH": 64, "NUM_READ_OUTSTANDING": OUTSTANDING_READS, "NUM_WRITE_OUTSTANDING": 1}
 """Longest burst in beats, and reads and writes outstanding, for which interconnects are built: what the readers of
 engines and labels ask for, and the storer of weights, which waits for each response."""
 
@@ -143,7 +143,7 @@ def _ip_file(kernel: Kernel) -> str:
 def describe(
     kind: str, board: str, config: str | None, sizes: Mapping[str, object], kernels: Collection[Kernel], *scripts: str
 ) -> dict[str, object]:
-    """Manifest of a folder for AMD's tools, which `p4sgd.build.fpga.check` reads.
+    """Manifest of a folder for AMD's tools, which `p4sgd.build.check` reads.
 
     ``kind`` is ``vitis`` or ``vivado``, ``config`` the name of the worker's configuration; ``scripts`` are those that
     others source, besides those that make IP.
@@ -174,7 +174,7 @@ def judge_command(folder: str, kernels: Iterable[Kernel], board: Board) -> str:
 def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool) -> str:
     """The script that packages a kernel as IP, for ``vivado -mode batch -source``."""
     (control,) = kernel.buses_of(BusKind.CONTROL)
-    ctrl = kernel.control
+    ctrl, limits = kernel.control, " ".join(map(str, MEMORY_LIMITS.values()))
     lines = [
         header_comment("# {}", command),
         source_command(PROCEDURES),
@@ -186,7 +186,7 @@ def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool)
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",
         f"p4sgd::clock {10**9 // CLOCK_NS}",
         *(f"p4sgd::bus {bus.name}" for bus in kernel.buses_of(BusKind.STREAM)),
-        *(f"p4sgd::memory {bus.name} {_MEMORY}" for bus in kernel.buses_of(BusKind.MEMORY)),
+        *(f"p4sgd::memory {bus.name} {limits}" for bus in kernel.buses_of(BusKind.MEMORY)),
         *(_MAC_INTERFACES if kernel.ip else ()),
         f"p4sgd::control {control.name} {1 << ADDRESS_BITS}",
         f"set ctrl [p4sgd::register {ctrl.name} {ctrl.offset:#05x} 32 {{{ctrl.help}}}]",

@@ -87,7 +87,8 @@ def _pin(port: str, pin: str, attributes: Any) -> list[str]:
     ]
 
 
-FLOORPLAN, _OUT_OF_CONTEXT, _BLOCK_DESIGN = "floorplan.tcl", "out_of_context.tcl", "block_design.tcl"
+FLOORPLAN, BOARD_PINS, ADDRESS_MAP = "floorplan.tcl", "board.xdc", "address_map.json"
+_OUT_OF_CONTEXT, _BLOCK_DESIGN = "out_of_context.tcl", "block_design.tcl"
 
 _PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)  # files that scripts source
 
@@ -114,8 +115,8 @@ def vivado_files(
         "Makefile": _makefile(kernels, board, command),
         **copies(command, "vivado_rules.mk", *_PROCEDURES),
         "project.tcl": _project(channels, kernels, board, pins, command),
-        "board.xdc": board_constraints(board_name, command),
-        "address_map.json": _address_map(channels, kernels, board, command),
+        BOARD_PINS: board_constraints(board_name, command),
+        ADDRESS_MAP: _address_map(channels, kernels, board, command),
     }
     for kernel in kernels:
         cage = board.cages[0]
@@ -175,7 +176,7 @@ def _project(
         f"p4sgd::bus_between {engine.unit}/axis_tx {mac.unit}/axis_tx",
         f"p4sgd::bus_between {mac.unit}/axis_rx {engine.unit}/axis_rx",
         f"p4sgd::connect_port {mac.unit}",
-        "p4sgd::make_bitstream board.xdc 8",
+        f"p4sgd::make_bitstream {BOARD_PINS} 8",
         judge_command("gates", kernels, board),
     ]
     return "\n".join(lines) + "\n"

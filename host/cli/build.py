@@ -275,31 +275,39 @@ def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Outp
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--edited", is_flag=True, help="Files were changed on purpose: check that they still fit each other.")
 @options.output(file=False)
-def check(folder: Path, output: Output) -> None:
-    """Check a folder for Vitis or Vivado.
+def check(folder: Path, edited: bool, output: Output) -> None:
+    """Check a folder of `p4sgd generate` or `p4sgd build`.
 
     None of AMD's tools is needed. The files are unchanged, none names a path of this machine, the XML of the kernels
     conforms to its schema, Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter
-    with stand-ins for Vivado's commands. A check is skipped if the program that it needs is not installed.
+    with stand-ins for Vivado's commands. Verilog, XML, register documents, scripts, constraints, link configurations
+    and address map agree with each other, the specification and the board: names, versions, offsets, ports, widths,
+    memories, streams, numbers of kernels, pins. A check is skipped if the program that it needs is not installed.
     """
     with output.working(f"checking {folder}"):
-        from p4sgd.build.fpga import check as checks
+        from p4sgd.build.check import check as checks
+        from p4sgd.build.check.folder import NotGeneratedError, open_folder
 
+        wanted = {name: each for name, each in checks.CHECKS.items() if not (edited and name == "manifest")}
         try:
-            report = checks.check(checks.open_folder(folder))
-        except checks.NotGeneratedError as error:
+            report = checks.check(open_folder(folder), wanted)
+        except NotGeneratedError as error:
             raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot read: {error.strerror or error}") from error
     problems = [problem._asdict() for problem in report.problems]
-    output.document({"folder": str(folder), "done": report.done, "skipped": report.skipped, "problems": problems})
+    facts = {"folder": str(folder), "done": report.done, "skipped": report.skipped}
+    output.document({**facts, "problems": problems, "remedies": report.remedies})
     for name, reason in report.skipped.items():
         output.say(f"{name}: skipped: {reason}")
     for problem in report.problems:
         output.say(str(problem))
+    for name, remedy in report.remedies.items():
+        output.say(f"{name}: {remedy}")
     if problems:
-        raise UserError(f"{folder}: {len(problems)} problems: generate the folder again, or report this")
+        raise UserError(f"{folder}: {len(problems)} problems: mend them as said above, or generate the folder again")
     output.say(f"nothing wrong: {', '.join(report.done)}")
 
 

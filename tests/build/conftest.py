@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from support.shared import make_once
 
-from p4sgd.build.fpga import kernel, vitis, vivado
+from p4sgd.build.fpga import heartbeat, kernel, vitis, vivado
 
 _KERNELS = {name: cache(getattr(kernel, name)) for name in ("worker", "cmac", "emulated_cmac", "aggregator")}
 """Functions that make kernels, each of which takes seconds, but only once in a process."""
@@ -52,6 +52,11 @@ def vivado_folder(_vendor_folders):
 @pytest.fixture(scope="session")
 def debug_folder(tmp_path_factory):
     return make_once(tmp_path_factory, "debug", lambda folder: vitis.build("tiny", folder, board="u280", debug=True))
+
+
+@pytest.fixture(scope="session")
+def demo_folder(tmp_path_factory):
+    return make_once(tmp_path_factory, "demo", heartbeat.generate)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,9 @@
 
 import pytest
 from support.command_line import p4sgd
-from support.vendor_checks import CHECKS
-from support.vendor_checks.folder import open_vendor_folder
 
-from p4sgd.build.fpga.check import check
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.folder import open_folder
 
 FOLDERS = {
     "vitis": ("p4sgd build vitis --config tiny --board u280 --out vitis", "p4sgd build check vitis"),
@@ -40,7 +39,7 @@ def test_nothing_is_wrong_with_it(kind, folder, vitis_folder):
         for name in ("p4sgd_worker.v", "p4sgd_cmac.v"):
             ours, theirs = ((each / name).read_text().partition("\n")[2] for each in (folder, vitis_folder))
             assert ours == theirs, name
-    report = check(open_vendor_folder(folder), {name: CHECKS[name] for name in CHECKS if name not in left_out})
+    report = check(open_folder(folder), {name: CHECKS[name] for name in CHECKS if name not in left_out})
     assert not report.problems, "\n".join(map(str, report.problems))
     if report.skipped:
         pytest.skip(str(report.skipped))

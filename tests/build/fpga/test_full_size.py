@@ -6,10 +6,9 @@ import pytest
 from click.testing import CliRunner
 from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
-from support.vendor_checks import CHECKS
-from support.vendor_checks.folder import open_vendor_folder
 
-from p4sgd.build.fpga.check import check
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.folder import open_folder
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
@@ -36,7 +35,7 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
         done = CliRunner().invoke(main, command.split()[1:])
         assert done.exit_code == 0, done.output
     vitis, vivado = tmp_path / "worker", tmp_path / "vivado"
-    report = check(open_vendor_folder(vitis), FIT)
+    report = check(open_folder(vitis), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (vitis / "link_hw.cfg").read_text()
     memories, labels = WorkerConfig.u280().memories, WorkerConfig.u280().labels_memory
@@ -51,7 +50,7 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
 
     done = p4sgd("build", "vivado", "--config", "u280", "--out", vivado, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
-    report = check(open_vendor_folder(vivado), FIT)
+    report = check(open_folder(vivado), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     for name in ("p4sgd_worker.v", "p4sgd_cmac.v", "p4sgd_cmac.xdc", "p4sgd_registers.h", "registers.md"):
         assert _below_the_command(vivado, name) == _below_the_command(vitis, name), name

@@ -7,11 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 from support.placement import placed
-from support.vendor_checks import CHECKS
-from support.vendor_checks.folder import open_vendor_folder
 from support.xrt import TINY, Machine, make_xclbin
 
-from p4sgd.build.fpga.check import check
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.folder import open_folder
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
@@ -90,7 +89,7 @@ def test_folders_of_the_boards(name, tmp_path, monkeypatch):
             assert done.exit_code == 0, done.output
     else:
         build(name, out, board=board, self_test=True)
-    report = check(open_vendor_folder(out), FIT)
+    report = check(open_folder(out), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     config, board = PRESETS[name](), BOARDS[board]
     dies = placed(out)

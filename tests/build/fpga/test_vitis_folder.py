@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from support.command_line import p4sgd
 from support.placement import every_cell_once, placed
-from support.vendor_checks import check_all
 
+from p4sgd.build.check.check import check
+from p4sgd.build.check.folder import open_folder
 from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import bank, worker_xclbin
@@ -112,7 +113,7 @@ def test_folders_of_other_boards(tmp_path, board, platform, part, lanes, cage):
     """Any configuration goes on any board with room for it; wanted are the facts of public designs, typed anew."""
     out = tmp_path / "out"
     build("tiny", out, board=board)
-    report = check_all(out)
+    report = check(open_folder(out))
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (out / "link_hw.cfg").read_text().splitlines()
     assert f"platform={platform}" in link
@@ -257,7 +258,7 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 def test_an_aggregator_with_all_ports(tmp_path, board, macs):
     """A U50 has one, which is enough for workers behind a switch."""
     build(None, tmp_path / "out", board=board, cable="optics")
-    report = check_all(tmp_path / "out")
+    report = check(open_folder(tmp_path / "out"))
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
     assert ("connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link) == (len(macs) == 2)

@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 _SYNTAX = """
 # projects
-create_project 0 2 | force in_memory ip rtl_kernel | part
+create_project 0 2 | force in_memory ip rtl_kernel | name part
 close_project 0 0 | delete |
 current_project 0 1 | |
 current_fileset 0 1 | constrset simset srcset blockset |
@@ -72,7 +72,7 @@ opt_design 0 0 | retarget propconst sweep remap resynth_area | directive
 place_design 0 0 | no_psip no_timing_driven unplace | directive
 phys_opt_design 0 0 | fanout_opt placement_opt routing_opt rewire | directive
 route_design 0 0 | unroute preserve ultrathreads tns_cleanup | directive nets physical_nets
-report_timing_summary 0 0 | setup hold report_unconstrained | delay_type max_paths file name
+report_timing_summary 0 0 | setup hold report_unconstrained no_header no_detailed_paths datasheet | max_paths file name
 report_utilization 0 0 | hierarchical slr | file name cells hierarchical_depth
 open_run 1 1 | pr_configs | name
 report_cdc 0 0 | details | from to cells file name
@@ -86,6 +86,12 @@ report_qor_suggestions 0 0 | append return_string no_split report_all_suggestion
 get_qor_suggestions 0 - | | filter
 report_drc 0 0 | append | file name checks ruledecks rpx
 write_checkpoint 1 1 | force | cell
+report_io 0 0 | return_string | file name
+report_control_sets 0 0 | return_string | file name cells
+report_clock_utilization 0 0 | return_string | file name
+report_route_status 0 0 | return_string | file name
+write_bitstream 1 1 | force bin_file | cell
+quit 0 0 | |
 get_runs 0 1 | regexp nocase | filter of_objects
 launch_runs 1 1 | force next_step | jobs dir to_step scripts_only pre_launch_script
 wait_on_run 1 1 | | timeout
@@ -96,9 +102,10 @@ set_bus_skew 1 1 | | from to through
 create_waiver 0 0 | scoped | type id objects from to strings of_objects user description tags timestamp
 set_multicycle_path 1 1 | setup hold start end | from to through
 set_false_path 0 0 | setup hold | from to through
-get_cells 0 1 | hierarchical regexp nocase | filter of_objects hsc match_style
-get_pins 0 1 | hierarchical leaf regexp nocase | filter of_objects
+get_cells 0 1 | hierarchical hier regexp nocase | filter of_objects hsc match_style
+get_pins 0 1 | hierarchical leaf regexp nocase | filter of of_objects
 get_ports 0 1 | regexp nocase | filter of_objects
+get_nets 0 1 | hierarchical regexp nocase | filter of_objects
 get_clocks 0 1 | include_generated_clocks regexp nocase | filter of_objects
 get_pblocks 0 1 | include_nested_pblocks regexp nocase | filter of_objects
 create_pblock 1 1 | |
@@ -106,6 +113,14 @@ resize_pblock 1 1 | replace | add remove from to locs
 add_cells_to_pblock 1 2 | top add_primitives clear_locs | cells
 set_operating_conditions 0 0 | | board design_power_budget
 current_design 0 1 | |
+# a card
+open_hw_manager 0 0 | |
+connect_hw_server 0 0 | | url
+open_hw_target 0 1 | |
+get_hw_devices 0 1 | | of_objects
+current_hw_device 0 1 | |
+program_hw_devices 0 1 | | key
+close_hw_manager 0 0 | |
 # block designs
 create_bd_design 1 1 | | dir cell bdsource
 create_bd_cell 1 1 | | type vlnv reference

@@ -1,17 +1,21 @@
 """Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from p4sgd.build.fpga.check import Problem
-from p4sgd.build.fpga.kernel import find_buses
-from p4sgd.build.generate.boards import BOARDS
-from support.vendor_checks.commands import IPS, Ip, inputs, is_one_of
-from support.vendor_checks.folder import Call, VendorFolder
+from p4sgd.build.check.commands import IPS, Ip, inputs, is_one_of
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.problem import Problem
+from p4sgd.build.check.sandbox import Call
+from p4sgd.build.fpga.kernel import find_buses, memory_bus
+from p4sgd.build.fpga.vivado import ADDRESS_MAP
+from p4sgd.build.generate.boards import map_memories
+from p4sgd.hw.worker.worker import WORKER
 
 
-def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
+def check_block_design(folder: Folder) -> Iterator[Problem]:
     """The block design in ``project.tcl``, if the folder is for Vivado."""
     script = "project.tcl"
     if script not in folder.files:
@@ -31,11 +35,12 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
             cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
     yield from _buses(script, calls, cells, set(kernels))
     yield from _nets(script, calls, cells)
-    yield from _addresses(calls, set(kernels))
+    yield from _addresses(folder, calls, set(kernels))
+    yield from _address_map(folder, calls)
     yield from _memory_clocks(calls)
 
 
-def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
+def _as_ip(folder: Folder, kernel: str) -> Ip:
     """A kernel as IP: its AXI buses, the interfaces that its packaging script adds, and its other ports."""
     ports = {port.name: port for port in folder.ports[kernel]}
     buses = [bus.name for bus in find_buses(ports.values())]
@@ -52,7 +57,7 @@ def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
     return Ip("", of["input"], outputs=of["output"], buses=" ".join(buses))
 
 
-def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
+def _buses(script: str, calls: Sequence[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
     """Connected buses exist and are connected once, and no bus of a kernel is left out."""
     joined = [call for call in calls if call.command == "connect_bd_intf_net"]
     used = Counter(_last(argument) for call in joined for argument in call.others)
@@ -68,7 +73,7 @@ def _buses(script: str, calls: list[Call], cells: Mapping[str, Ip], kernels: set
             yield Problem(script, f"{pin} is connected {times} times")
 
 
-def _nets(script: str, calls: list[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
+def _nets(script: str, calls: Sequence[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
     """Every net has one driver, and every input of a cell and every output of the design is driven once."""
     ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
     joined = [call for call in calls if call.command in ("connect_bd_net", "connect_bd_intf_net")]
@@ -106,9 +111,9 @@ def _last(words: str) -> str:
     return words.split()[-1]
 
 
-def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
+def _addresses(folder: Folder, calls: Sequence[Call], kernels: set[str]) -> Iterator[Problem]:
     """No two memory ports of kernels share a channel but the last, and no two address ranges of a master overlap."""
-    last = f"HBM_MEM{BOARDS['u280'].hbm.channels - 1}"  # which is the labels', too
+    last = f"HBM_MEM{folder.board.hbm.channels - 1}"  # which is the labels', too
     owners: dict[str, str] = {}
     ranges: dict[str, list[tuple[range, str]]] = {}  # by master
     for call in calls:
@@ -128,11 +133,40 @@ def _addresses(calls: list[Call], kernels: set[str]) -> Iterator[Problem]:
             owners[channel] = master
 
 
+def _address_map(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
+    """The host finds registers and memories where the block design has them, which are those of the board's map."""
+    registers: dict[str, int] = {}
+    reached: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for call in calls:
+        if call.command == "assign_bd_address":
+            segment, offset = _last(call.arguments[-1]), int(call.option("offset") or "0", 0)
+            cell, _, bus = segment.partition("/")
+            if bus.startswith("s_axi_control/"):
+                registers[cell.rpartition("_")[0]] = offset
+            master = _last(call.option("target_address_space") or "-")
+            reached[master].append((offset, _bytes(call.option("range") or "0")))
+    channels = map_memories(folder.worker, folder.board.hbm).channels
+    size = folder.board.hbm.channel_bytes
+    for number, each in enumerate(channels):
+        master = f"{WORKER}_1/{memory_bus(number)}"
+        if reached.get(master) != [(channel * size, size) for channel in each]:
+            text = f"{master} does not reach channels {each[0]} to {each[-1]}, which this worker has there"
+            yield Problem("project.tcl", text)
+    known = json.loads(folder.text(ADDRESS_MAP))["kernels"]
+    for kernel in folder.kernels:
+        memories = [{"address": each[0] * size, "bytes": len(each) * size} for each in channels if kernel == WORKER]
+        wanted = {"registers": registers.get(kernel), "memories": memories}
+        for name, value in wanted.items():
+            if known[kernel][name] != value:
+                text = f"{kernel}: {name} are at {known[kernel][name]}, and in project.tcl at {value}"
+                yield Problem(ADDRESS_MAP, text)
+
+
 _STACK_PORTS = 16
 """AXI ports of a stack of HBM (PG276)."""
 
 
-def _memory_clocks(calls: list[Call]) -> Iterator[Problem]:
+def _memory_clocks(calls: Sequence[Call]) -> Iterator[Problem]:
     """The clock of each stack of HBM is that of one of its ports, and this port is there."""
     for call in calls:
         settings = call.option("dict") if call.command == "set_property" else None

@@ -4,23 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
-from p4sgd.build.fpga.check import Problem
-from p4sgd.build.generate.boards import BOARDS
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.problem import Problem
+from p4sgd.build.check.registers import CONTROL_BLOCK, pointer_register, register_map
 from p4sgd.hw.kernel.verilog import Port
-from p4sgd.hw.spec import selftest
-from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.cmac import cmac_map
-from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterMap
-from p4sgd.hw.spec.registers import worker_map
-from support.vendor_checks.folder import VendorFolder
+from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
 _MEMORY_ADDRESS_BITS = 64
 """Width of the addresses of memory ports that the runtime hands out."""
-
-
-_CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
-"""Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
 
 _INTERRUPTS = (0x004, 0x008, 0x00C)
 """Registers of a kernel with an interrupt: two enables and a status."""
@@ -70,7 +61,7 @@ _STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
 """Signals of AXI4 (read and write channels), AXI4-Lite and AXI4-Stream (ARM IHI 0022 and 0051)."""
 
 
-def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
+def check_kernels(folder: Folder) -> Iterator[Problem]:
     """Name, width and direction of ports; port and offset of arguments; the protocol that the register map implies."""
     for name in folder.described:
         if name not in folder.xml:
@@ -119,7 +110,7 @@ def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
             yield Problem(file, f"port {name}: {port.name} is an {port.direction} in the Verilog; the mode is {mode}")
 
 
-def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
+def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
     """Ports of the Verilog that belong to no bus are declared by the script that packages the kernel."""
     script = f"package_{name}.tcl"
     known = {"ap_clk", "ap_rst_n"}
@@ -138,7 +129,7 @@ def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Itera
             yield Problem(f"{name}.v", f"has no port {port}")
 
 
-def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     """The kernel has the same name and version in the XML and as IP."""
     file, script = f"{name}.xml", f"package_{name}.tcl"
     vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
@@ -156,13 +147,13 @@ def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem
             )
 
 
-def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _protocol(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     """Control and interrupt registers are where UG1393 has them for ``ap_ctrl_hs``, or there are none."""
-    registers = _registers(folder, name)
+    registers = register_map(folder, name)
     first = registers.at(0)
     block = [(field.name, field.low, field.bits) for field in first.fields] if first else []
     wanted = {
-        "hwControlProtocol": "ap_ctrl_hs" if block == _CONTROL_BLOCK else "user_managed",
+        "hwControlProtocol": "ap_ctrl_hs" if block == CONTROL_BLOCK else "user_managed",
         "interrupt": "true" if any(map(registers.at, _INTERRUPTS)) else "false",
     }
     for attribute, value in wanted.items():
@@ -170,9 +161,9 @@ def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Prob
             yield Problem(f"{name}.xml", f"{attribute} is {kernel.get(attribute)}; by the registers it is {value}")
 
 
-def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     file = f"{name}.xml"
-    registers = {register.name: register.offset for register in _registers(folder, name)}
+    registers = {register.name: register.offset for register in register_map(folder, name)}
     buses = {bus.get("name"): bus for bus in kernel.iter("port")}
     taken = []
     for number, argument in enumerate(kernel.iter("arg")):
@@ -191,7 +182,9 @@ def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Pro
         if kind == "4":
             continue
         offset = int(argument.get("offset", "0"), 16)
-        register = _register_name(folder, name, argument, kind == "1")
+        register = argument.get("name", "").upper()
+        if kind == "1":
+            register = pointer_register(folder, name, argument.get("port", ""))
         if register not in registers:
             yield Problem(file, f"{place}: the register map has no {register}")
         elif registers[register] != offset:
@@ -202,29 +195,3 @@ def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Pro
     for bus_name, bus in buses.items():
         if bus.get("mode") != "slave" and taken.count(bus_name) != 1:
             yield Problem(file, f"port {bus_name}: is of {taken.count(bus_name)} arguments, not of one")
-
-
-def _register_name(folder: VendorFolder, kernel: str, argument: Element, is_pointer: bool) -> str:
-    """The register that an argument should be in."""
-    if not is_pointer:
-        return argument.get("name", "").upper()
-    config = WorkerConfig(**folder.manifest["worker"])
-    number = int(argument.get("port", "").removeprefix("m_axi_gmem") or -1)
-    if kernel == selftest.KERNEL:
-        return f"PORT{number}_ADDRESS_LOW"
-    if number == config.labels_memory:
-        return "LABELS_ADDRESS_LOW"
-    engine, port = divmod(number, config.ports)
-    return f"LINES{engine}_{port}_ADDRESS_LOW"
-
-
-def _registers(folder: VendorFolder, kernel: str) -> RegisterMap:
-    """A kernel's registers."""
-    if kernel == "p4sgd_worker":
-        return worker_map(WorkerConfig(**folder.manifest["worker"]))
-    if kernel == selftest.KERNEL:
-        cages = len(BOARDS[folder.manifest["board"]].cages)
-        return selftest.selftest_map(selftest.Sizes.of(WorkerConfig(**folder.manifest["worker"]), cages))
-    if kernel == "p4sgd_aggregator":
-        return aggregator_map(AggregatorConfig(**folder.manifest["aggregator"]))
-    return cmac_map()

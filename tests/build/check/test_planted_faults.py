@@ -1,12 +1,13 @@
-"""Every check of a folder for AMD's tools finds the faults that it is there for."""
+"""Every check of a generated folder finds the faults that it is there for, and names where and what."""
 
 import re
+from dataclasses import replace
 
 import pytest
-from support.vendor_checks import CHECKS, plant, problems
-from support.vendor_checks.folder import NEEDS_TCL, open_vendor_folder
+from support.vendor_folders import NEEDS_TCL, plant
 
-from p4sgd.build.fpga.check import check
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.folder import open_folder
 
 pytestmark = NEEDS_TCL
 
@@ -68,6 +69,7 @@ FAULTS = {
         ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no component/worker/engine\*/table_reg\[\*\]"),
     ],
     ("vitis", "scripts", "package_kernel.tcl"): [
+        ("-vendor $vendor", "-vendor $vendors", r"package_p4sgd_\w+.tcl:\d+: can't read .vendors\b"),
         ("update_compile_order", "update_compile_ordre", "there is no command update_compile_ordre"),
         ("-import_files", "-import_all", "ipx::package_project has no option -import_all"),
         ("ipx::add_port_map $signal", "ipx::add_port_map", "2 to 2 arguments, not 1"),
@@ -97,8 +99,10 @@ FAULTS = {
         ("slave diff_clock", "slave clock_pair", "gt_refclk is of no known kind: xilinx.com:interface:clock_pair:1.0"),
     ],
     ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
+        ("package_kernel.tcl]", "package_core.tcl]", "package_p4sgd_worker.tcl:2: .* no file .*package_core.tcl"),
+        ("p4sgd::make_core", "p4sgd::bake_core", r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core"),
         ("p4sgd::bus axis_rx\n", "", "clocks of buses are "),
-        ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; p4sgd_worker.xml has it at 0x200"),
+        ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; LINES0_0_ADDRESS_LOW is at 0x200"),
         ("p4sgd_worker_kernel", "p4sgd_kernel", "the top module is p4sgd_kernel, which its Verilog has not"),
         (
             "p4sgd::clock 250000000\n",
@@ -108,6 +112,7 @@ FAULTS = {
         ("clock 250000000", "clock 250", "value of ipx::add_bus_parameter FREQ_HZ is 250, and should be 250000000"),
     ],
     ("vitis", "scripts", "place.tcl"): [
+        ("} {\n    set region", "} {{\n    set region", "place.tcl:.*missing close-brace"),
         ("worker/engine0 ", "worker/engine99 ", "the Verilog has no /component/worker/engine99"),
         ("component/worker/engine0", "worker/engine0", "the Verilog has no /worker/engine0"),
         ("p4sgd_worker_1/inst", "worker_1/inst", "no instance of p4sgd_worker is called worker_1"),
@@ -179,6 +184,109 @@ FAULTS = {
     ("vivado", "scripts", "out_of_context.tcl"): [
         ("-mode out_of_context", "-mood out_of_context", "(out_of_context|engine).tcl.* has no option -mood"),
     ],
+    ("vitis", "manifest", "link_hw.cfg"): [("SLR2", "SLR1", "link_hw.cfg: was changed")],
+    ("vitis", "paths", "link_hw.cfg"): [("save-temps=1", "temp_dir=/home/me/out", "link_hw.cfg:6: /home/me")],
+    ("vitis", "paths", "rules.mk"): [("OUT := out", "OUT := /tmp/out", r"rules.mk:\d+: /tmp/out is an abs")],
+    ("vitis", "schema", "p4sgd_worker.xml"): [
+        ("</args>", "", r"p4sgd_worker.xml:\d+: is not XML"),
+        ('mode="slave"', 'mode="servant"', r"port\[1\].*servant"),
+        ('id="1"', 'id="0"', r"arg\[2\]: duplicated"),
+        (' language="ip_c"', "", "missing required attribute"),
+    ],
+    ("vitis", "verilog", "p4sgd_cmac.v"): [
+        ("  assign axis_tx__valid ", "  asign axis_tx__valid ", r"p4sgd_cmac.v:\d+: .*'axis_tx__valid'"),
+    ],
+    ("vitis", "documents", "p4sgd_registers.h"): [
+        ("P4SGD_CTRL 0x000u", "P4SGD_CTRL 0x004u", r"h:\d+: says .*CTRL 0x004u; by the specification it is .* 0x000u"),
+    ],
+    ("vitis", "documents", "registers.json"): [('"offset": 512', '"offset": 520', r"json:\d+: says \"offset\": 520")],
+    ("selftest", "documents", "selftest_registers.md"): [("| `0x", "| `0x1", r"md:\d+: says \| `0x10")],
+    ("vitis", "links", "link_hw.cfg"): [
+        ("HBM[0:31]", "HBM[0:15]", r"cfg:11: sp: .*gmem0 has HBM\[0:15\]; this worker has HBM\[0:31\]"),
+        ("HBM[31]", "HBM[32]", r"sp: .*gmem1 has HBM\[32\]; this worker has HBM\[31\]"),
+        (
+            "_1.m_axi_gmem1:",
+            "_1.m_axi_gmem2:",
+            "no instance .* p4sgd_worker_1.m_axi_gmem2.*gmem1 is given memory 0 times",
+        ),
+        ("nk=p4sgd_worker:1", "nk=p4sgd_worker:2", "p4sgd_worker_2.m_axi_gmem0 is given memory 0 times"),
+        ("nk=p4sgd_cmac:1", "nk=p4sgd_cmac1:1", "cfg:10: nk: the folder has no kernel p4sgd_cmac1"),
+        ("nk=p4sgd_cmac:1\n", "", "stream_connect: no instance has a stream p4sgd_cmac_1.axis_tx"),
+        (
+            "_1.axis_rx:p4sgd_worker_1.axis_rx",
+            "_1.axis_tx:p4sgd_worker_1.axis_rx",
+            "axis_tx receives and cannot be a source",
+        ),
+        (":p4sgd_worker_1.axis_rx:16", ":p4sgd_worker_1.axis_rx", "a FIFO of no beats"),
+        (
+            "qsfp0_refclka",
+            "qsfp1_refclka",
+            r"cfg:15: connect: io_clk_qsfp1_refclka_00.* no wire.*qsfp0_refclka_00.* missing",
+        ),
+        ("SLR2", "SLR1", "cfg:18: slr: p4sgd_cmac_1 is on SLR1; .* are on SLR2"),
+        (
+            "platform=xilinx_u280",
+            "platform=xilinx_u50",
+            "cfg:4: platform is xilinx_u50_.* U280 it should be xilinx_u280",
+        ),
+        ("kernel_frequency=250", "kernel_frequency=300", "kernel_frequency is 300"),
+        ("slr=", "slir=", "cfg:18: slir is no option"),
+    ],
+    ("vitis", "links", "link_hw_emu.cfg"): [
+        ("nk=p4sgd_worker:2", "nk=p4sgd_worker:3", "there are 3 p4sgd_worker, and the aggregator has 2 ports"),
+        (
+            "_aggregator_1.axis_rx1",
+            "_aggregator_1.axis_rx0",
+            "axis_rx0 is connected 2 times.*axis_rx1 is connected 0 times",
+        ),
+        (
+            "cmac_2.axis_tx:",
+            "cmac_1.axis_tx:",
+            "worker_2.axis_tx and p4sgd_emulated_cmac_1.axis_tx are not of the same",
+        ),
+    ],
+    ("vitis", "links", "Makefile"): [
+        (
+            "KERNELS_hw := p4sgd_worker p4sgd_cmac",
+            "KERNELS_hw := p4sgd_worker",
+            "KERNELS_hw is p4sgd_worker, and should",
+        ),
+        ("RELEASES := 2022.1", "RELEASES := 2021.1", "RELEASES is 2021.1"),
+    ],
+    ("vitis", "links", "hw_emu.toml"): [("port = 1", "port = 0", r"port and control \[\(0.*\(0.* the emulator has")],
+    ("selftest", "links", "link_hw.cfg"): [
+        ("p4sgd_cmac1_1.axis_tx:", "p4sgd_cmac_1.axis_tx:", "axis_tx1 and p4sgd_cmac_1.axis_tx are not of the same"),
+    ],
+    ("selftest", "scripts", "p4sgd_cmac1_ip.tcl"): [
+        ("CMACE4_X0Y6", "CMACE4_X0Y5", "CMAC_CORE_SELECT is CMACE4_X0Y5; cage 1 of an Alveo U280 has CMACE4_X0Y6"),
+    ],
+    ("vitis", "scripts", "judge.tcl"): [("} 160 {", "} 300 {", "designs of 300 W pass; .* 160 W at most")],
+    ("demo", "manifest", "heartbeat.v"): [("endmodule", "endmodule ", "was changed")],
+    ("demo", "scripts", "heartbeat.xdc"): [
+        ("LOC B33", "LOC B34", "xdc:2: port uart_0__tx__io is at B34; an Alveo U280 has it at pin B33"),
+        ("uart_0__tx__io", "uart_0__rx__io", "the Verilog has no uart_0__rx__io.*uart_0__tx__io is at nowhere"),
+    ],
+    ("demo", "scripts", "heartbeat.tcl"): [
+        ("xcu280-fsvh2892-2L-e", "xcu50-fsvh2104-2L-e", "tcl:2: the part is xcu50.* but an Alveo U280 has xcu280"),
+        ("read_xdc heartbeat.xdc", "read_xdc heart.xdc", "read_xdc names heart.xdc, which is no file"),
+        ("synth_design -top heartbeat", "synth_design -top beat", "the top module is beat, which its Verilog has not"),
+    ],
+    ("demo", "verilog", "heartbeat.v"): [("endmodule", "endmodul", r"heartbeat.v:\d+: ")],
+    ("vivado", "scripts", "board.xdc"): [
+        ("PACKAGE_PIN D32", "PACKAGE_PIN D33", r"xdc:\d+: port hbm_cattrip is at D33; .* pin D32"),
+        ("[get_ports pcie_perst_n]", "[get_ports perst_n]", "pcie_perst_n is at nowhere.* perst_n is at BH26;"),
+    ],
+    ("vivado", "scripts", "package_p4sgd_worker.tcl"): [
+        ("gmem1 0x078", "gmem1 0x07c", "register gmem1 is at 0x07c; LABELS_ADDRESS_LOW is at 0x078"),
+        ("AP_IDLE 2 1", "AP_IDLE 3 1", "AP_IDLE has bit and width .*'3', '1'.* should have 2, 1"),
+        ("m_axi_gmem1 64 128 1", "m_axi_gmem1 64 256 1", "NUM_READ_OUTSTANDING is 128 and 256, and should be 128"),
+        ("s_axi_control 4096", "s_axi_control 8192", "the registers take 8192 bytes, and should take 4096"),
+        ("xcu280-fsvh2892-2L-e", "xcu50-fsvh2104-2L-e", "the part is xcu50-fsvh2104-2L-e"),
+    ],
+    ("vivado", "block design", "address_map.json"): [
+        ('"registers": 4096', '"registers": 8192', "p4sgd_cmac: registers are at 8192, and in project.tcl at 4096"),
+        ('"bytes": 268435456', '"bytes": 536870912', "p4sgd_worker: memories are at"),
+    ],
 }
 """Faults by kind of folder, check and file: a text, what takes its place, and what is found then."""
 
@@ -188,8 +296,11 @@ FAULTS = {
     [pytest.param(*key, *fault, id=f"{key[2]}: {fault[1]}") for key, faults in FAULTS.items() for fault in faults],
 )
 def test_finds(request, tmp_path, kind, name, file, before, after, message):
-    folder = plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, file, before, after)
-    found = problems(name, folder)
+    folder = open_folder(plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, file, before, after))
+    if name == "verilog":  # the other kernels need not be read
+        tops = {top: each for top, each in folder.tops.items() if each == file}
+        folder = replace(folder, manifest=folder.manifest | {"kernels": {}, "tops": tops})
+    found = "\n".join(map(str, CHECKS[name].function(folder)))
     assert re.search(message, found, re.DOTALL), found
 
 
@@ -202,6 +313,6 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
 )
 def test_a_file_that_cannot_be_followed_is_told(vitis_folder, tmp_path, name, before, after):
     folder = plant(vitis_folder, tmp_path, name, before, after)
-    told = list(map(str, check(open_vendor_folder(folder), {n: CHECKS[n] for n in CHECKS if n != "verilog"}).problems))
+    told = list(map(str, check(open_folder(folder), {n: CHECKS[n] for n in CHECKS if n != "verilog"}).problems))
     assert told[0] == f"{name}: was changed since it was generated"
     assert any("cannot be followed" in each for each in told), told

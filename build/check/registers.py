@@ -1,0 +1,83 @@
+"""Registers of a folder's kernels, and the check that their documents are those of the specification."""
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.problem import Problem
+from p4sgd.build.generate.register_documents import (
+    RegisterDocuments,
+    aggregator_documents,
+    cmac_documents,
+    selftest_documents,
+    worker_documents,
+)
+from p4sgd.hw.spec import selftest
+from p4sgd.hw.spec.aggregator import aggregator_map
+from p4sgd.hw.spec.cmac import cmac_map
+from p4sgd.hw.spec.register_map import RegisterMap
+from p4sgd.hw.spec.registers import worker_map
+
+CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
+"""Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
+
+
+def register_map(folder: Folder, kernel: str) -> RegisterMap:
+    """A kernel's registers."""
+    if kernel == "p4sgd_worker":
+        return worker_map(folder.worker)
+    if kernel == selftest.KERNEL:
+        return selftest.selftest_map(_tested(folder))
+    if kernel == "p4sgd_aggregator":
+        return aggregator_map(folder.aggregator)
+    return cmac_map()
+
+
+def pointer_register(folder: Folder, kernel: str, bus: str) -> str:
+    """Name of the register that has the address for a memory port, ``m_axi_gmem<number>``."""
+    config, number = folder.worker, int(bus.removeprefix("m_axi_gmem"))
+    if kernel == selftest.KERNEL:
+        return f"PORT{number}_ADDRESS_LOW"
+    if number == config.labels_memory:
+        return "LABELS_ADDRESS_LOW"
+    engine, port = divmod(number, config.ports)
+    return f"LINES{engine}_{port}_ADDRESS_LOW"
+
+
+def argument_names(folder: Folder, kernel: str) -> list[str]:
+    """Names of the arguments in a kernel's XML that are in registers; none if it has no XML."""
+    arguments = folder.xml[kernel].iter("arg") if kernel in folder.xml else ()
+    return [each.get("name", "") for each in arguments if each.get("addressQualifier") != "4"]
+
+
+def check_documents(folder: Folder) -> Iterator[Problem]:
+    """Registers in Markdown, C header and other documents are those of `p4sgd.hw.spec`."""
+    command = folder.manifest["generated_by"]
+    (build_id,) = re.findall(r" --build-id (\d+)", command) or ["0"]
+    for kernel in folder.kernels:
+        prefix, documents = _documents(folder, kernel, int(build_id))
+        for name, text in documents.files(command, prefix).items():
+            if name not in folder.files:
+                yield Problem(name, f"is missing: {kernel} has registers")
+                continue
+            lines = zip_longest(folder.text(name).splitlines(), text.splitlines(), fillvalue="nothing")
+            for number, (given, wanted) in enumerate(lines, 1):
+                if given != wanted:
+                    yield Problem(name, f"says {given.strip()}; by the specification it is {wanted.strip()}", number)
+                    break  # after a line too many all others differ
+
+
+def _documents(folder: Folder, kernel: str, build_id: int) -> tuple[str, RegisterDocuments]:
+    """Documents of a kernel, and the prefix of their names."""
+    if kernel == "p4sgd_worker":
+        return "", worker_documents(folder.worker, build_id)
+    if kernel == selftest.KERNEL:
+        return "selftest_", selftest_documents(_tested(folder), build_id)
+    if kernel == "p4sgd_aggregator":
+        return "aggregator_", aggregator_documents(folder.aggregator, build_id)
+    return "cmac_", cmac_documents(build_id)
+
+
+def _tested(folder: Folder) -> selftest.Sizes:
+    return selftest.Sizes.of(folder.worker, len(folder.board.cages))

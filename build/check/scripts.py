@@ -1,0 +1,215 @@
+"""Check of scripts: files, IP and its parameters, the board's FPGA and MACs, and the kernels that they package."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from p4sgd.build.check.commands import IPS, is_one_of
+from p4sgd.build.check.constraints import check_constraints
+from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.problem import Problem
+from p4sgd.build.check.registers import CONTROL_BLOCK, argument_names, pointer_register, register_map
+from p4sgd.build.check.sandbox import Call, Run
+from p4sgd.build.fpga.cmac import mac_site
+from p4sgd.build.fpga.kernel import BusKind
+from p4sgd.build.fpga.packaging import MEMORY_LIMITS
+from p4sgd.build.generate.boards import Board
+from p4sgd.hw.spec.cmac import kernel_name
+from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.register_map import ADDRESS_BITS
+from p4sgd.hw.verilog import instances, modules
+
+
+def check_scripts(folder: Folder) -> Iterator[Problem]:
+    """Scripts run to their end; files, parameters of IP, declarations of kernels and cells in constraints are right."""
+    for script, run in folder.runs.items():
+        yield from run.problems
+        for call in run.calls:
+            yield from _files(folder, call)
+        yield from _check_parameters(run.calls)
+        kernel = script.removeprefix("package_").removesuffix(".tcl")
+        if kernel in folder.kernels:
+            yield from _check_package(folder, kernel, run)
+    if "board" in folder.manifest:
+        for board_check in (_parts, _macs, _judged):
+            yield from board_check(folder, folder.board)
+    yield from check_constraints(folder)
+
+
+def _files(folder: Folder, call: Call) -> Iterator[Problem]:
+    name = call.file_read
+    if call.command == "package_xo":
+        name = (call.option("kernel_xml") or "").rpartition("/")[2]
+    if name is not None and name not in folder.ending(""):
+        yield Problem(call.file, f"{call.command} names {name}, which is no file of the folder", call.line)
+
+
+def _check_parameters(calls: Iterable[Call]) -> Iterator[Problem]:
+    """The vendor's IP is known and has the parameters that are set."""
+    kinds = {}  # by what stands for the IP
+    for call in calls:
+        if call.command == "create_ip":
+            kinds[f"get_ips {call.option('module_name')}"] = call.option("name") or ""
+        elif call.command == "create_bd_cell" and (call.option("vlnv") or "").startswith("xilinx.com:"):
+            kinds[f"create_bd_cell {call.others[0]}"] = (call.option("vlnv") or "").split(":")[2]
+        elif call.command == "set_property" and (settings := call.option("dict")):
+            ip = kinds.get(call.others[0])
+            for name in re.findall(r"CONFIG\.(\w+)", settings):
+                if ip not in IPS or not is_one_of(name, IPS[ip].parameters):
+                    yield Problem(call.file, f"{ip} has no parameter {name}", call.line)
+
+
+_SIGNALS = {
+    "gt": {"GRX_P": False, "GRX_N": False, "GTX_P": True, "GTX_N": True},
+    "diff_clock": {"CLK_P": True, "CLK_N": True},
+}
+"""Signals of interfaces other than AXI, by kind, and whether the master drives them."""
+
+_CLOCKS = {"ap_clk": "xilinx.com:signal:clock_rtl:1.0", "ap_rst_n": "xilinx.com:signal:reset_rtl:1.0"}
+"""Clock and reset, and the interface each must be declared as."""
+
+_CORE = "ipx::current_core "
+"""The kernel, as the sandbox names it."""
+
+_FOR_VITIS = {(_CORE, "sdx_kernel"): "true", (_CORE, "sdx_kernel_type"): "rtl"}
+"""Properties by which v++ recognises a kernel."""
+
+
+def _check_package(folder: Folder, kernel: str, run: Run) -> Iterator[Problem]:
+    """The packaging script declares clocks, buses, interfaces and pointer registers as the kernel has them."""
+    script = f"package_{kernel}.tcl"
+    yield from _clocks(script, run)
+    yield from _interfaces(folder, kernel, script, run)
+    yield from _registers(folder, kernel, script, run)
+    yield from _ip(folder, kernel, script, run.calls)
+    buses = {bus.name for bus in folder.buses(kernel)}
+    clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
+    if clocks != dict.fromkeys(buses, "ap_clk"):
+        yield Problem(script, f"clocks of buses are {clocks}, and should be ap_clk for {sorted(buses)}")
+    wanted = {("ipx::add_bus_parameter FREQ_HZ", "value"): str(10**9 // CLOCK_NS)}
+    if any(call.command == "package_xo" for call in run.calls):
+        wanted |= _FOR_VITIS
+    if folder.buses(kernel, BusKind.MEMORY):
+        limits = MEMORY_LIMITS | {"SUPPORTS_NARROW_BURST": 0}
+        wanted |= {(f"ipx::add_bus_parameter {name}", "value"): str(value) for name, value in limits.items()}
+    given = defaultdict(set)
+    for call in run.calls:
+        if call.command == "set_property" and len(call.others) == 3:
+            name, value, owner = call.others
+            given[owner, name].add(value)
+    for (owner, name), value in wanted.items():
+        if given[owner, name] != {value}:
+            found = " and ".join(sorted(given[owner, name])) or "not set"
+            yield Problem(script, f"{name} of {owner.strip()} is {found}, and should be {value}")
+
+
+def _clocks(script: str, run: Run) -> Iterator[Problem]:
+    declared = {call.others[0]: call.others[1] for call in run.calls if call.command == "ipx::infer_bus_interface"}
+    for port, kind in _CLOCKS.items():
+        if declared.get(port) != kind:
+            yield Problem(script, f"{port} is declared as {declared.get(port, 'nothing')}, and should be as {kind}")
+    resets = {call.option("reset"): call.option("clock") for call in run.calls if call.option("reset")}
+    if resets != {"ap_rst_n": "ap_clk"}:
+        yield Problem(script, "ap_rst_n does not go with ap_clk")
+
+
+def _interfaces(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """Interfaces other than AXI have all their signals, in the direction of their mode."""
+    directions = {port.name: port.direction for port in folder.ports[kernel]}
+    for call in run.calls:
+        if call.command != "ipx::add_bus_interface":
+            continue
+        name, owner = call.others[0], f"ipx::add_bus_interface {call.others[0]}"
+        kind, mode = ((run.properties.get((owner, each)) or "") for each in ("bus_type_vlnv", "interface_mode"))
+        signals = _SIGNALS.get(kind.removeprefix("xilinx.com:interface:").removesuffix(":1.0"))
+        if signals is None or run.properties.get((owner, "abstraction_type_vlnv")) != kind.replace(":1.0", "_rtl:1.0"):
+            yield Problem(script, f"{name} is of no known kind: {kind}")
+            continue
+        yield from _signals(script, run, directions, f"{mode} {name}", signals)
+
+
+def _signals(
+    script: str, run: Run, directions: Mapping[str, str], interface: str, signals: Mapping[str, bool]
+) -> Iterator[Problem]:
+    for signal, from_master in signals.items():
+        port = run.properties.get((f"ipx::add_port_map {signal}", "physical_name"), "")
+        wanted = "output" if from_master == interface.startswith("master ") else "input"
+        if directions.get(port) != wanted or not port.endswith(signal[-1].lower()):
+            found = f"is {port}, an {directions.get(port)} of the Verilog" if port in directions else "is no port"
+            yield Problem(script, f"{signal} of {interface} {found}: it should be an {wanted} whose name ends so")
+
+
+def _registers(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """Registers and their fields are where the register map has them, all that are arguments among them."""
+    offsets: dict[str, int | None] = {}
+    name = ""
+    for call in run.calls:
+        match call.command, call.arguments:
+            case "ipx::add_register", (*_, name, _):
+                offsets[name] = None
+            case "set_property", ("address_offset", offset, _):
+                offsets[name] = int(offset, 16)
+    known = register_map(folder, kernel)
+    registers = {register.name: register.offset for register in known}
+    wanted = {bus.name.removeprefix("m_axi_"): bus.name for bus in folder.buses(kernel, BusKind.MEMORY)}
+    names = dict.fromkeys([*offsets, *wanted, *argument_names(folder, kernel)])
+    for name in names:
+        register = pointer_register(folder, kernel, wanted[name]) if name in wanted else name.upper()
+        if register not in registers:
+            yield Problem(script, f"register {name}: the register map has no {register}")
+        elif offsets.get(name) != registers[register]:
+            at = offsets.get(name)
+            found = "missing" if at is None else f"at {at:#05x}"
+            yield Problem(script, f"register {name} is {found}; {register} is at {registers[register]:#05x}")
+    for field, low, bits in CONTROL_BLOCK:
+        owner = f"ipx::add_field AP_{field.upper()}"
+        given = [run.properties.get((owner, name)) for name in ("bit_offset", "bit_width")]
+        if given != [str(low), str(bits)]:
+            yield Problem(script, f"field AP_{field.upper()} has bit and width {given}, and should have {low}, {bits}")
+    size = run.properties.get(("ipx::add_address_block reg0", "range"))
+    if size != str(1 << ADDRESS_BITS):
+        yield Problem(script, f"the registers take {size} bytes, and should take {1 << ADDRESS_BITS}")
+
+
+def _parts(folder: Folder, board: Board) -> Iterator[Problem]:
+    """Projects and synthesis are for the board's FPGA."""
+    for call in (call for run in folder.runs.values() for call in run.calls):
+        part = call.option("part")
+        if call.command in ("create_project", "synth_design") and part not in (None, folder.board.part):
+            yield Problem(call.file, f"the part is {part}, but an {board.name} has {folder.board.part}", call.line)
+
+
+_JUDGE = re.compile(r"^p4sgd::judge \{[^}]*\} (\d+) ", re.MULTILINE)
+
+
+def _judged(folder: Folder, board: Board) -> Iterator[Problem]:
+    """The routed design is judged by the power of the board."""
+    for script in folder.scripts:
+        for watts in _JUDGE.findall(folder.text(script)):
+            if int(watts) != board.watts:
+                text = f"designs of {watts} W pass; an {board.name} should take {board.watts} W at most"
+                yield Problem(script, text)
+
+
+def _macs(folder: Folder, board: Board) -> Iterator[Problem]:
+    """The MAC of each cage is at its site, with its transceivers and their clock."""
+    for port, cage in enumerate(board.cages):
+        script = f"package_{kernel_name(port)}.tcl"
+        for call in folder.runs[script].calls if script in folder.runs else ():
+            given = dict(re.findall(r"CONFIG\.(\w+) \{?([^\s{}]+)", call.option("dict") or ""))
+            for name, value in mac_site(cage).items():
+                if "CMAC_CORE_SELECT" in given and given.get(name) != value:
+                    text = f"{name} is {given.get(name, 'not set')}; cage {port} of an {board.name} has {value}"
+                    yield Problem(call.file, text, call.line)
+
+
+def _ip(folder: Folder, kernel: str, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
+    """The script makes IP for every module that the Verilog instantiates without defining it; cells need none."""
+    bodies = modules(folder.verilog[kernel])
+    missing = {module for body in bodies.values() for module, _ in instances(body)} - {*bodies, "DSP48E2"}
+    made = {call.option("module_name") for call in calls if call.command == "create_ip"}
+    for module in sorted(missing - made):
+        yield Problem(script, f"nothing makes {module}, of which the Verilog has an instance")
+    for call in calls:
+        if call.command == "create_ip" and call.option("module_name") not in missing:
+            yield Problem(call.file, f"the Verilog has no instance of {call.option('module_name')}", call.line)
