@@ -121,6 +121,18 @@ class Unit(NamedTuple):
         resets = self.name != "engine" or self.loads.resettable <= MAX_RESETTABLE
         return not self.timing.breaking and all(net.keeps_rule for net in self.loads.nets) and resets
 
+    @property
+    def advice(self) -> list[str]:
+        """A sentence for each path, net and reset listed that breaks its rule: what is wrong, and what to do."""
+        found = [path.advice for path in self.timing.paths if not path.keeps_rule]
+        found += [net.advice for net in self.loads.nets if not net.keeps_rule]
+        if self.name == "engine" and self.loads.resettable > MAX_RESETTABLE:
+            found.append(
+                f"resets reach {self.loads.resettable:,} registers of an engine, more than {MAX_RESETTABLE:,}: declare "
+                "registers whose first value does not matter with reset_less=True"
+            )
+        return found
+
     def document(self, board: Board) -> dict[str, object]:
         """The estimate as plain data for JSON."""
         left = {name: sum(of_dies) for name, of_dies in board.shell.left.items()}
@@ -140,6 +152,7 @@ class Unit(NamedTuple):
             "ends_breaking_rule": self.timing.breaking,
             "nets": [{**net._asdict(), "keeps_rule": net.keeps_rule} for net in self.loads.nets],
             "resettable": self.loads.resettable,
+            "advice": self.advice,
         }
 
 
@@ -158,6 +171,21 @@ def shares_of_dies(config: WorkerConfig, board: Board, units: Sequence[Unit]) ->
             here = here.plus(rest[0]).plus(engine, -config.engines)
         shares = {name: number / board.shell.left[name][die] for name, number in here.table().items()}
         found.append({"die": die, "engines": len(engines), **shares})
+    return found
+
+
+def advice_for_dies(dies: Sequence[Mapping[str, float]]) -> list[str]:
+    """A sentence for each die of `shares_of_dies` on which there is more than the shell leaves."""
+    found = []
+    for each in dies:
+        full = [
+            f"{share:.0%} of {name}" for name, share in each.items() if name not in ("die", "engines") and share > 1
+        ]
+        if full:
+            found.append(
+                f"die {each['die']:g} is full: {', '.join(full)} that the shell leaves: take fewer engines, or give "
+                "each fewer chunks or a shorter line_fifo_depth (hw/spec/config.py)"
+            )
     return found
 
 

@@ -75,6 +75,24 @@ class Path(NamedTuple):
         return self.luts <= MAX_LUTS and len(self.chains) <= 1 and sum(self.chains) <= MAX_CARRY_BITS
 
     @property
+    def advice(self) -> str:
+        """What is wrong with a path that breaks the rule, and what to do."""
+        found = []
+        if self.luts > MAX_LUTS:
+            found.append(
+                f"{self.luts} LUTs in a row, more than {MAX_LUTS}: decide a part of it a cycle earlier, or put a "
+                "register between and its cycle into hw/spec/timing.py"
+            )
+        if len(self.chains) > 1:
+            found.append(f"{len(self.chains)} carry chains in a row: put a register between them")
+        elif sum(self.chains) > MAX_CARRY_BITS:
+            found.append(
+                f"a carry chain of {sum(self.chains)} bits, more than {MAX_CARRY_BITS}: add in two cycles, or in a DSP "
+                "slice (hw/dsp.py)"
+            )
+        return f"{self.start} to {self.end}: {'; '.join(found)}"
+
+    @property
     def megahertz(self) -> float:
         """Highest clock frequency for the path."""
         return 1000 / self.delay
@@ -98,6 +116,13 @@ class Net(NamedTuple):
     def keeps_rule(self) -> bool:
         """Whether the net has at most `MAX_LOADS`."""
         return self.loads <= MAX_LOADS
+
+    @property
+    def advice(self) -> str:
+        """What is wrong with a net that breaks the rule, and what to do."""
+        return (
+            f"{self.name} has {self.loads:,} loads, more than {MAX_LOADS:,}: copy its register for each engine or part"
+        )
 
 
 class Loads(NamedTuple):

@@ -125,6 +125,14 @@ class BoardAddress(ABC):
         return False
 
     @property
+    def sensors(self) -> dict[str, int | None]:
+        """Last readings of the card by name, None where nothing is read; empty if the driver has no sensors.
+
+        They are ``fpga_celsius``, ``hbm_celsius``, ``watts``, and ``most_watts``, which slot and cables may give.
+        """
+        return {}
+
+    @property
     @abstractmethod
     def remedy(self) -> str:
         """What ends everything that runs on the board."""

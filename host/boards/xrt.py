@@ -38,6 +38,18 @@ class XrtAddress(BoardAddress):
         return self.device.isdecimal()
 
     @property
+    def sensors(self) -> dict[str, int | None]:
+        controllers = sorted((DRIVER / self.device).glob("xmc.*"))  # the card's satellite controller, as XRT names it
+        readings: dict[str, int | None] = {}
+        for name, (file, unit) in _SENSORS.items() if controllers else ():
+            texts = [text for each in controllers if (text := _text(each / file)).isdecimal()]
+            readings[name] = next((round(int(text) / unit) for text in texts if int(text)), None)
+        if controllers:
+            levels = [_LEVEL_WATTS.get(_text(each / _POWER_LEVEL)) for each in controllers]
+            readings["most_watts"] = next(filter(None, levels), None)
+        return readings
+
+    @property
     def remedy(self) -> str:
         return f"reset the board (xbutil reset --device {self.device})"
 
@@ -62,6 +74,18 @@ def parse_device(text: str) -> tuple[str, int]:
 
 DRIVER = Path("/sys/bus/pci/drivers/xocl")
 """Folder of sysfs with the boards whose user function is bound to XRT's driver."""
+
+
+_SENSORS = {
+    "fpga_celsius": ("xmc_fpga_temp", 1),
+    "hbm_celsius": ("xmc_hbm_temp", 1),
+    "watts": ("xmc_power", 1_000_000),
+}
+"""File of each sensor, and what its number is divided by: power is in µW. 0 is that of a sensor that a card has not."""
+
+_POWER_LEVEL, _LEVEL_WATTS = "max_power", {"0": 75, "1": 150, "2": 225}
+"""File with the level of power that slot and cables may give, and its watts. Names and numbers are those of XRT's own
+reports (github.com/Xilinx/XRT, src/runtime_src/core/pcie/linux/device_linux.cpp and core/common/sensor.cpp)."""
 
 
 @dataclass(frozen=True)

@@ -87,11 +87,11 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     The loads of nets are counted, and the registers that resets reach.
     Takes some minutes for u280.
 
-    Exit status 1 if a configuration that is made for a board breaks one of the rules for paths, loads and resets.
-    Smaller ones are for simulation, and break that for paths.
+    A sentence for each broken rule says what to do. Exit status 1 if a configuration that is made for a board breaks
+    one of the rules for paths, loads, resets and dies. Smaller ones are for simulation, and break that for paths.
     """
     with output.working(f"synthesising {name}"):
-        from p4sgd.build.estimate.resources import measure, shares_of_dies
+        from p4sgd.build.estimate.resources import advice_for_dies, measure, shares_of_dies
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
         from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
         from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
@@ -115,6 +115,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
                 "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
                 "units": [each.document(known) for each in units],
                 "dies": dies,
+                "advice": advice_for_dies(dies),
             }
             if out is not None:
                 first = header_comment("// {}", command)
@@ -132,9 +133,11 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
         f"rules: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; {MAX_LOADS:,} loads of a net; "
         f"resets reach {MAX_RESETTABLE:,} registers of an engine"
     )
+    for advice in (*(advice for each in units for advice in each.advice), *advice_for_dies(dies)):
+        output.say(f"- {advice}")
     if out is not None:
         output.say(f"Verilog and report in {out}")
-    if name in BOARD_OF and not all(each.keeps_rules for each in units):
+    if name in BOARD_OF and (advice_for_dies(dies) or not all(each.keeps_rules for each in units)):
         raise click.exceptions.Exit(FAILED)
 
 

@@ -64,14 +64,15 @@ def doctor(
     """Find out what is wrong with a cluster's network, or with a board.
 
     Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
-    every worker and check: worker (does it answer, and is it idle?), ethernet (is the link of a board up?), link (do
+    every worker and check: worker (does it answer, and is it idle?), card (is a board
+    too hot, or does it take too much power?), ethernet (is the link of a board up?), link (do
     probes come back?), settings (would the aggregator accept its packets?), packets (how long may they be?), allreduce
     (does it receive the sums?) and weights (are they exact?). Problems follow, each with a remedy. After a check has
     failed, checks that depend on it are left out.
 
-    With --self-test the table has a row for each board's clock, memory port and cage. A port reads alone, with all
-    others, and single beats, compares what it reads, and writes, if a worker does at that port. Frames come back within
-    the transceivers of the cage, so no cable is needed.
+    With --self-test the table has a row for each board's clock, memory port, cage and card (temperatures and power). A
+    port reads alone, with all others, and single beats, compares what it reads, and writes, if a worker does at that
+    port. Frames come back within the transceivers of the cage, so no cable is needed.
 
     Exit status: 0 if training works, 1 if not. The contents of the workers' and boards' memories are lost.
     """
@@ -129,6 +130,7 @@ def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: i
     """Run the self-test of boards and print what it finds; returns whether all is well."""
     from p4sgd.host.boards.xrt import XrtAddress, find_boards, parse_device
     from p4sgd.host.doctor import Finding, Result
+    from p4sgd.host.doctor.card import examine_card
     from p4sgd.host.doctor.selftest import examine_self_test, open_self_test
 
     found = list(boards) or [str(board) for board in find_boards() if board.is_ready]
@@ -140,6 +142,7 @@ def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: i
             try:
                 with open_self_test(address) as test:
                     examined = examine_self_test(test, size=size, frames=_FRAMES, loopback=loopback)
+                    examined += examine_card(None, address)  # when it has worked
             except P4sgdError as error:  # the other boards are tested all the same
                 examined = [Finding(None, "board", Result.FAILED, {}, str(error))]
         findings += [(str(address), finding) for finding in examined]

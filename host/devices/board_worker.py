@@ -72,6 +72,11 @@ class BoardWorker:
         return self._name
 
     @property
+    def address(self) -> BoardAddress:
+        """Board of the worker."""
+        return self._address
+
+    @property
     def link(self) -> LinkState | None:
         """Current state of the Ethernet link; None if the bitstream has no MAC."""
         return None if self.mac is None else self.mac.link_state()

@@ -15,6 +15,7 @@ from p4sgd.host.devices.diagnosis import PROBES, Echo, probe
 from p4sgd.host.devices.merging import why_no_more
 from p4sgd.host.devices.session import Session
 from p4sgd.host.doctor.allreduce import Trial, examine_allreduce
+from p4sgd.host.doctor.card import examine_card
 from p4sgd.host.doctor.ethernet import examine_ethernet
 from p4sgd.host.doctor.finding import Evidence, Examination, Finding, Problem, Result, judge
 from p4sgd.host.links.udp import address_text
@@ -75,6 +76,7 @@ def _stages(device: Device, network: NetworkSettings, names: Sequence[WorkerName
     clients = [client_of(worker) for worker in device.workers]
     findings = [_examine_worker(*each) for each in zip(range(len(names)), names, clients, strict=True)]
     boards = device.boards if isinstance(device, ClusterDevice) else {}
+    findings += [found for shard, board in sorted(boards.items()) for found in examine_card(shard, board.address)]
     yield findings + examine_ethernet(boards, aggregator)
     session = Session(device, network)
     trial = Trial(device, session)

@@ -101,6 +101,17 @@ CABLES = [  # of board 1, whether training works, and the problem
 ]
 
 
+def test_the_doctor_looks_at_cards(machine, xclbin):
+    """One is too hot; the others have no sensors."""
+    controller = finding.DRIVER / bdf_of(1) / "xmc.u.2"
+    controller.mkdir()
+    (controller / "xmc_hbm_temp").write_text("100\n")
+    done = run("doctor", "--device", "cluster", "--cluster", machine.cluster_file(xclbin), "--json", status=1)
+    (found,) = (each for each in json.loads(done.stdout)["findings"] if each["check"] == "card")
+    assert (found["worker"], found["result"]) == (1, "failed")
+    assert "HBM has 100 °C" in found["problem"]
+
+
 def test_the_doctor_looks_at_links(machine, xclbin, monkeypatch):
     monkeypatch.setattr(mac, "_TRY_S", 0.05)
     monkeypatch.setattr(mac, "_OTHER_FEC_S", 0.05)

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
-from p4sgd.build.estimate.resources import Part, Resources, Unit, measure, shares_of_dies
+from p4sgd.build.estimate.resources import Part, Resources, Unit, advice_for_dies, measure, shares_of_dies
 from p4sgd.build.estimate.synthesis import REMEDY
 from p4sgd.build.estimate.timing import MAX_LOADS, MAX_RESETTABLE, Loads, Net, Path, Timing
 from p4sgd.build.generate.boards import BOARDS
@@ -102,6 +102,8 @@ def test_tables(monkeypatch):
         assert row in rows
     for text in ("engine:", "Alveo U50", "872,000", "rules: 3 LUTs in a row", "5 of 1,234", "77 registers"):
         assert text in done.stdout
+    lines = done.stdout.splitlines()
+    assert "- weights[3] to residual: 2 carry chains in a row: put a register between them" in lines
     assert asked == [(WorkerConfig.tiny(), "engine")]
     broken = unit  # by a path
     for rule, status in (("paths", 1), ("loads", 1), ("resets", 1), ("none", 0)):
@@ -109,7 +111,25 @@ def test_tables(monkeypatch):
             timing=Timing([path], ends=1234, breaking=int(rule == "paths")),
             loads=Loads([Net("enable", MAX_LOADS + (rule == "loads"))], resettable=MAX_RESETTABLE + (rule == "resets")),
         )
-        assert run("--config", "u50", "--unit", "engine").exit_code == status, rule
+        done = run("--config", "u50", "--unit", "engine")
+        assert done.exit_code == status, rule
+        says = {"loads": "enable has 10,001 loads, more than 10,000: ", "resets": "resets reach 1,001 registers of an"}
+        assert says.get(rule, "rules: ") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("luts", "chains", "says"),
+    [
+        (4, (), "4 LUTs in a row, more than 3"),
+        (3, (49,), "a carry chain of 49 bits, more than 48"),
+        (3, (8, 17), "2 carry chains in a row"),
+    ],
+)
+def test_a_path_that_breaks_a_rule_is_told_why(luts, chains, says):
+    path = Path("a", "b", 1.0, luts=luts, multipliers=0, chains=chains)
+    assert not path.keeps_rule
+    assert path.advice.startswith(f"a to b: {says}: ")
+    assert path._replace(luts=3, chains=(48,)).keeps_rule
 
 
 def test_dies_have_their_engines_beside_the_shell():
@@ -123,6 +143,9 @@ def test_dies_have_their_engines_beside_the_shell():
     assert [each["lut"] for each in dies] == [73_800 / 369_000, 66_000 / 333_000, 61_500 / 367_000]
     assert [each["dsp"] for each in dies] == [1_800 / 2_733, 1_524 / 2_877, 1_500 / 2_880]
     assert worker.document(board)["share_beside_shell"]["dsp"] == 4_824 / 8_490
+    assert advice_for_dies(dies) == []
+    (full,) = advice_for_dies(shares_of_dies(config, board, [engine._replace(total=Resources(dsp=460)), worker]))
+    assert full.startswith("die 0 is full: 101% of dsp that the shell leaves: take fewer engines")
     assert shares_of_dies(config, BOARDS["u50"], [engine, worker]) == shares_of_dies(config, board, [engine]) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from support.xrt import TINY, Machine, bdf_of, make_xclbin
 
-from p4sgd.host.boards import mac
+from p4sgd.host.boards import mac, xrt
 from p4sgd.host.cli.app import main
 from p4sgd.host.doctor import selftest as doctor
 from p4sgd.hw.spec.config import WorkerConfig
@@ -137,6 +137,38 @@ def test_what_is_wrong_is_named(machine, xclbin, result, faults, check, problem)
     both = {"cage 0", "cage 1"}
     others = {"swapped": {"memory 1", "memory 2"}, "loopback": both, "clock": both & found.keys() | {check}}
     assert set(found) == others.get(next(iter(faults)), {check})
+
+
+def measure(board, **files):
+    """Write files of XRT's driver, as its show functions print them."""
+    folder = xrt.DRIVER / bdf_of(board) / "xmc.u.2"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("fpga", "hbm", "power", "level", "problems"),
+    [
+        (100, 95, 225_400_000, 2, []),
+        (101, 95, 149_000_000, 1, ["the FPGA has 101 °C"]),
+        (54, 100, 75_600_000, 0, ["the HBM has 100 °C", "the card takes 76 W"]),
+        (0, "n/a", 0, 7, []),
+    ],
+)
+def test_a_card_that_is_too_hot_or_takes_too_much_power(machine, xclbin, fpga, hbm, power, level, problems):
+    """Power is in µW; 0 is a sensor that the card has not. The limits are those of DS923, and of XRT's three levels."""
+    measure(0, xmc_fpga_temp=fpga, xmc_hbm_temp=hbm, xmc_power=power, max_power=level)
+    words = ("--self-test", xclbin, "--board", f"xrt:{bdf_of(0)}", "--memory", 1, "--json")
+    done = run(*words, status=int(bool(problems)))
+    found = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "card"]
+    assert [each["problem"].partition(", more than")[0] for each in found if each["problem"]] == problems
+    assert found[0]["evidence"] == {
+        "fpga_celsius": fpga or "unknown",
+        "hbm_celsius": hbm if fpga else "unknown",
+        "watts": round(power / 1e6) or "unknown",
+        "most_watts": {0: 75, 1: 150, 2: 225}.get(level, "unknown"),
+    }
 
 
 def test_what_is_wrong_in_memory_itself(machine, xclbin):
