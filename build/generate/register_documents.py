@@ -33,6 +33,7 @@ class RegisterDocuments:
     registers: list[Register]  # with the values that they have after reset
     config: dict[str, int] = field(default_factory=dict)  # sizes of the hardware
     config_hash: int | None = None  # if the hardware has a register for it
+    write_order: tuple[str, ...] = ()  # steps of a driver
 
     def markdown(self, command: str) -> str:
         """A table of registers and a table of fields; the first line names ``command``."""
@@ -49,6 +50,7 @@ class RegisterDocuments:
             "|---|---|---|---|",
             *(f"| `0x{r.offset:03x}` | `{r.name}` | `0x{r.reset:08x}` | {_cell(r.help)} |" for r in self.registers),
             "",
+            *(["## Order of writes", "", *(f"1. {step}" for step in self.write_order), ""] if self.write_order else []),
             "## Fields",
             "",
             "| register | bits | field | access | after reset | meaning |",
@@ -135,8 +137,8 @@ class RegisterDocuments:
 
 def _documents(owner: str, prefix: str, spec: ModuleType, *more: Any, **config: Any) -> RegisterDocuments:
     """Documents of a module of `p4sgd.hw.spec`; ``more`` are parameters of its ``after_reset``, BUILD_ID last."""
-    found = list(spec.after_reset(*more))
-    return RegisterDocuments(owner, prefix, spec.MAGIC, spec.ABI_VERSION, found, **config)
+    found, order = list(spec.after_reset(*more)), getattr(spec, "WRITE_ORDER", ())
+    return RegisterDocuments(owner, prefix, spec.MAGIC, spec.ABI_VERSION, found, write_order=order, **config)
 
 
 def worker_documents(config: WorkerConfig, build_id: int = 0) -> RegisterDocuments:

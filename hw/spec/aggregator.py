@@ -164,6 +164,16 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
     return found
 
 
+WRITE_ORDER = (
+    "MAC, while no job is served.",
+    "Of a job, in a place that is not running: JOB0, JOB0_GROUP_MAC and JOB0_PORTS; then for each worker MEMBER_MAC, "
+    "then MEMBER.",
+    "BEGIN; its workers may join when JOBS.clearing is 0 and JOBS.running has the job.",
+    "END, when they have ended.",
+)
+"""Steps of a driver, in order, by the names of registers; those of place 0 stand for all."""
+
+
 def aggregator_map(config: AggregatorConfig) -> RegisterMap:
     """All registers of an aggregator."""
     of_jobs = (register for place in range(config.jobs) for register in job_registers(place))

@@ -26,6 +26,7 @@ MAGIC = int.from_bytes(b"P4SG", "big")  # first word of the identification block
 ABI_VERSION = 7  # raised whenever the meaning of a register changes
 
 
+PAGE_BYTES = 4096  # addresses of images are multiples of this many bytes, which no burst of AXI4 may cross
 SPARSE_PORTS = 128  # added to GEOMETRY.ports of a sparse worker: a field of its own would change the Verilog of others
 
 
@@ -68,11 +69,24 @@ STATUS = _board.register("STATUS", 0x034, "Sticky flags: set by any run until th
     Field("partial_clamped", 0, 1, _W1C, "a partial activation was clamped"),
     Field("residual_saturated", 1, 1, _W1C, "Round 2 saturated a margin or a residual"),
     Field("weight_saturated", 2, 1, _W1C, "Round 3 saturated a weight"),
-    Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run ended, its result is void"),
-    Field("network_error", 4, 1, _W1C, "the network did not answer, see GIVEN_UP; the run's result is void"),
-    Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void"),
+    Field("memory_error", 3, 1, _W1C, "a memory response was an error; the run's result is void, the next needs JOIN"),
+    Field(
+        "network_error",
+        4,
+        1,
+        _W1C,
+        "the network did not answer, see GIVEN_UP; the run's result is void, the next needs JOIN",
+    ),
+    Field("aborted", 5, 1, _W1C, "the host ended the run; its result is void, the next needs JOIN"),
     Field("not_joined", 6, 1, _W1C, "a run was started outside of a job and did nothing: write JOIN first"),
-    Field("refused", 7, 1, _W1C, "a run was started with bad settings: see FORMAT, CHUNKS to MINI_BATCHES, LINES"),
+    Field(
+        "refused",
+        7,
+        1,
+        _W1C,
+        "a run was started with bad settings and did nothing: see FORMAT, CHUNKS to MINI_BATCHES, PARTIAL_LIMIT and "
+        "the registers of addresses and lines",
+    ),
 )
 FORMAT = _board.register(
     "FORMAT",
@@ -107,13 +121,21 @@ LABEL_MODE = _board.register("LABEL_MODE", 0x050, "Role of the label y in g = s�
 )
 RATE = _board.register("RATE", 0x054, "Learning rate / B = mantissa · 2^-exponent")(
     Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
-    Field("gradient_shift", 8, 5, _RW, "right shift of Round 3; includes the exponent"),
+    Field("gradient_shift", 8, 5, _RW, "right shift of Round 3: exponent + P - 7, or exponent + P - 8 if signed"),
 )
 SHRINK_FACTOR = _board.word(
     "SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width
 )
-THRESHOLD = _board.word("THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps", bits=31)
-PARTIAL_LIMIT = _board.word("PARTIAL_LIMIT", 0x060, _RW, "largest |partial|: floor((2^31 - 1) / workers)", bits=31)
+THRESHOLD = _board.word(
+    "THRESHOLD", 0x05C, _RW, "L1: soft threshold once a mini-batch, in weight steps of 2^-23", bits=31
+)
+PARTIAL_LIMIT = _board.word(
+    "PARTIAL_LIMIT",
+    0x060,
+    _RW,
+    "largest |partial|: floor((2^31 - 1) / workers), the same in all workers of the job; at least 1",
+    bits=31,
+)
 RUN = _board.register("RUN", 0x064, "Model transfers and staleness of the run")(
     Field(
         "model_source",
@@ -125,20 +147,35 @@ RUN = _board.register("RUN", 0x064, "Model transfers and staleness of the run")(
     Field("model_store", 2, 1, _RW, "write the weights to the model buffers at the end"),
     Field("stale", 3, 1, _RW, "a mini-batch's forward pass reads weights that lack one update"),
 )
-TABLE_SHIFT = _board.word("TABLE_SHIFT", 0x068, _RW, "log2 of a table segment's width", bits=5)
-TABLE_INDEX = _board.word(
-    "TABLE_INDEX", 0x06C, _STROBE, "segment that the next write of TABLE_INTERCEPT stores", bits=10
+TABLE_SHIFT = _board.word(
+    "TABLE_SHIFT", 0x068, _RW, "log2 of the width of a segment of the loss table, in steps of 2^-16", bits=5
 )
-TABLE_SLOPE = _board.word("TABLE_SLOPE", 0x070, _RW, "slope of that segment", bits=SLOPE.width, signed=True)
+TABLE_INDEX = _board.word(
+    "TABLE_INDEX",
+    0x06C,
+    _STROBE,
+    "segment that the next write of TABLE_INTERCEPT stores; segment i begins at (i - SEGMENTS / 2) · 2^TABLE_SHIFT, "
+    "the first and the last have no other end",
+    bits=10,
+)
+TABLE_SLOPE = _board.word(
+    "TABLE_SLOPE",
+    0x070,
+    _RW,
+    f"slope of that segment, {SLOPE.fraction} fraction bits",
+    bits=SLOPE.width,
+    signed=True,
+)
 TABLE_INTERCEPT = _board.word(
     "TABLE_INTERCEPT",
     0x074,
     _STROBE,
-    "intercept; the write stores the segment and advances the index by one",
+    f"value of its line at 0, {INTERCEPT.fraction} fraction bits; the write stores the segment and advances the index "
+    "by one",
     bits=INTERCEPT.width,
     signed=True,
 )
-LABELS_ADDRESS = _board.pair("LABELS_ADDRESS", 0x078, _RW, "byte address of the labels, a multiple of 4096")
+LABELS_ADDRESS = _board.pair("LABELS_ADDRESS", 0x078, _RW, f"byte address of the labels, a multiple of {PAGE_BYTES}")
 
 JOB = _board.register("JOB", 0x080, "The worker's identity in its job; changed only between runs, before JOIN")(
     Field("job", 0, 8, _RW, "job number"),
@@ -146,7 +183,11 @@ JOB = _board.register("JOB", 0x080, "The worker's identity in its job; changed o
     Field("workers", 16, 6, _RW, "workers of the job, 1 to 32", reset=1),
 )
 RESEND_CYCLES = _board.word(
-    "RESEND_CYCLES", 0x084, _RW, "cycles without an answer before a packet is sent again; changed only between runs"
+    "RESEND_CYCLES",
+    0x084,
+    _RW,
+    "cycles without an answer before a packet is sent again, several times what an answer takes; 0, as after reset, "
+    "sends again at once and always. Changed only between runs",
 )
 LOCAL_MAC = _board.pair("LOCAL_MAC", 0x088, _RW, "the worker's MAC address", bits=48)
 PEER_MAC = _board.pair("PEER_MAC", 0x090, _RW, "the aggregator's MAC address", bits=48)
@@ -176,8 +217,9 @@ RESEND = _board.register(
         0,
         8,
         _RW,
-        "resends of a packet before the worker gives up; 0: no limit. If it is lowered during a run, a packet that "
-        "has been sent again more often never reaches it",
+        "resends of a packet before the worker gives up; with 0, as after reset, it never does, and without an answer "
+        "only ABORT ends the run. If it is lowered during a run, a packet that has been sent again more often never "
+        "reaches it",
     ),
     Field("doublings", 8, 4, _RW, "how often the time between resends of a packet doubles"),
 )
@@ -192,7 +234,8 @@ GIVEN_UP = _board.register(
 ABORT = _board.register(
     "ABORT",
     0x0AC,
-    "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN",
+    "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN; "
+    "ignored while there is no run",
 )(
     Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),
 )
@@ -300,15 +343,20 @@ def counters(config: WorkerConfig) -> dict[str, Counter]:
 
 
 def lines_address(engine: int, port: int) -> tuple[Register, Register]:
-    """Byte address of the lines, or parts of lines, that a port of an engine reads; a multiple of 4096."""
-    return pair(
-        f"LINES{engine}_{port}_ADDRESS", _base(engine) + 8 * port, _RW, f"lines of engine {engine}, port {port}"
-    )
+    """Byte address of the lines, or parts of lines, that a port of an engine reads; a multiple of `PAGE_BYTES`."""
+    text = f"byte address of the lines of engine {engine}, port {port}, a multiple of {PAGE_BYTES}"
+    return pair(f"LINES{engine}_{port}_ADDRESS", _base(engine) + 8 * port, _RW, text)
 
 
 def model_address(engine: int) -> tuple[Register, Register]:
-    """Byte address of an engine's weights, a multiple of 4096."""
-    return pair(f"MODEL{engine}_ADDRESS", _base(engine) + 0x10, _RW, f"weights of engine {engine}")
+    """Byte address of an engine's weights, a multiple of `PAGE_BYTES`."""
+    text = f"byte address of the weights of engine {engine}, a multiple of {PAGE_BYTES}"
+    return pair(f"MODEL{engine}_ADDRESS", _base(engine) + 0x10, _RW, text)
+
+
+def engine_addresses(config: WorkerConfig, engine: int) -> list[tuple[Register, Register]]:
+    """Registers of an engine with addresses: those of lines, by port, then that of weights."""
+    return [*(lines_address(engine, port) for port in range(config.ports)), model_address(engine)]
 
 
 def lines_count(engine: int) -> tuple[Register, Register]:
@@ -317,13 +365,28 @@ def lines_count(engine: int) -> tuple[Register, Register]:
     return pair(f"LINES{engine}", _base(engine) + 0x28, _RW, text, bits=COUNT_BITS)
 
 
+WRITE_ORDER = (
+    "All settings may change while CTRL.idle is 1, and stay as they are for later runs.",
+    "Memory: LABELS_ADDRESS, and of each engine MODEL0_ADDRESS, LINES0_0_ADDRESS of each port and, with "
+    "FORMAT.directory, LINES0.",
+    "Loss table: TABLE_SHIFT, TABLE_INDEX, then TABLE_SLOPE and TABLE_INTERCEPT for each of SEGMENTS segments.",
+    "Run, in any order: FORMAT, CHUNKS, MICRO_BATCHES, MINI_BATCHES, LABEL_MODE, RATE, SHRINK, THRESHOLD, EXEMPT, "
+    "PARTIAL_LIMIT, RUN.",
+    "Job, once the aggregator serves it: JOB, RESEND_CYCLES, RESEND, LOCAL_MAC and PEER_MAC in any order, then JOIN. "
+    "Again after a run whose STATUS says so; then all workers join a new job.",
+    "Start: write 1 to the flags of STATUS, then to CTRL.start.",
+    "End: read CTRL until done is 1, which clears it, then STATUS: with memory_error, network_error, aborted, "
+    "not_joined or refused there is no result. Else the weights are in memory, if RUN.model_store is 1.",
+)
+"""Steps of a driver, in order, by the names of registers; those of engine 0 and port 0 stand for all."""
+
+
 def worker_map(config: WorkerConfig) -> RegisterMap:
     """All registers of a worker."""
     found = [*_board, *halves(counters(config))]
     for engine in range(config.engines):
-        found += model_address(engine) + lines_count(engine)
-        for port in range(config.ports):
-            found += lines_address(engine, port)
+        found += lines_count(engine)
+        found += [half for address in engine_addresses(config, engine) for half in address]
     return RegisterMap(found)
 
 

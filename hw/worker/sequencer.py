@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.register_file import COUNTER_BITS, EventCounters
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
 from p4sgd.hw.spec.packet import DropReason
 from p4sgd.hw.spec.registers import ModelSource, counters
 from p4sgd.hw.spec.run import COUNT_BITS, MAX_UNIT, UNIT_CHUNKS_BITS
@@ -37,12 +37,16 @@ class RunSizes(wiring.Component):
     format_unit_chunks: In(UNIT_CHUNKS_BITS)
     format_directory: In(1)
     no_lines: In(1)
+    # Largest magnitude of a partial; whether an address is no multiple of `PAGE_BYTES`.
+    partial_limit: In(ACTIVATION.width - 1)
+    misplaced: In(1)
     # Micro-batches of the run; chunks that an engine reads in it. Both are below 2^40, see `RunSettings`.
     total_micro_batches: Out(COUNT_BITS)
     total_chunks: Out(COUNT_BITS)
     # The run has no micro-batch, chunk or plane; more planes than there are, or fewer, with directories; units of more
-    # than 64 features; or its model, or the lines of a micro-batch, exceed the worker. With directories only the host
-    # knows how many lines these are, but there must be some.
+    # than 64 features; partials that may only be 0; an address that is `misplaced`; or its model, or the lines of a
+    # micro-batch, exceed the worker. With directories only the host knows how many lines these are, but there must be
+    # some.
     impossible: Out(1)
     done: Out(1)  # pulse: the results are valid
 
@@ -56,7 +60,7 @@ class RunSizes(wiring.Component):
         exhausted = Signal()  # factor is 0; computed while it is shifted, so that no comparison precedes the FSM
         addend = Signal(COUNT_BITS, reset_less=True)
         lines = Signal(_CHUNK_BITS + _PLANE_BITS, reset_less=True)  # of a micro-batch
-        checks = Signal(9, reset_less=True)
+        checks = Signal(11, reset_less=True)
         m.d.sync += [self.done.eq(0), exhausted.eq(factor[1:] == 0)]
         with m.FSM():
             with m.State("IDLE"):
@@ -110,6 +114,8 @@ class RunSizes(wiring.Component):
                         self.format_stored > MAX_PRECISION,
                         (self._config.lanes << self.format_unit_chunks) > MAX_UNIT,
                         (self.chunks << self.run_stale) > self._config.chunks,
+                        self.partial_limit == 0,
+                        self.misplaced,
                     )
                 )
                 m.next = "END"
@@ -135,12 +141,13 @@ class Sequencer(wiring.Component):
     """Finite state machine that takes a run through its phases::
 
         start ─▶ count ─▶ load | zero | keep ─▶ train ─▶ finish ─▶ (store) ─▶ end ─▶ done
-                   │          └───────────┴────────┴─▶ abort ─▶ reset ────────▲
-                   └─▶ refused ───────────────────────────────────────────────┘
+                   │          └───────────┴────────┴─▶ abort ─▶ reset ◀┘  ▲
+                   │                                             └────────┤
+                   └─▶ refused ───────────────────────────────────────────┘
 
     A phase begins with a command to the engines; ``engines_idle`` falls within 3 cycles and rises when they have
-    finished. An abort waits until no more comes from memory, then resets all that trains. ``done`` comes `END_CYCLES`
-    after the end of the run.
+    finished. An abort waits until no more comes from memory, then resets all that trains; so does the end of a store,
+    if the run was to end early. ``done`` comes `END_CYCLES` after the end of the run.
     """
 
     start: In(1)  # level: the host wants a run
@@ -157,7 +164,7 @@ class Sequencer(wiring.Component):
     impossible: In(1)  # with `counted`: the run is refused
     status_refused: Out(1)  # pulse: a run was refused
     commands: Out(COMMANDS)  # to the engines
-    end_early: In(1)  # Level: end the run as soon as memory allows. A store is completed first, and is valid.
+    end_early: In(1)  # Level: end the run as soon as memory allows. A store is completed first.
     aborting: Out(1)  # data from memory are discarded
     reset: Out(1)  # resets all that takes part in training
     labels_idle: In(1)  # the reader of labels is idle
@@ -183,6 +190,10 @@ class Sequencer(wiring.Component):
 
         def issue(command: Signal) -> list[object]:
             return [command.eq(1), issued.eq(0b1111)]
+
+        def leave() -> None:
+            m.d.sync += [self.reset.eq(1), issued.eq(0b1111)]
+            m.next = "RESET"
 
         with m.FSM():
             with m.State("IDLE"):
@@ -232,15 +243,16 @@ class Sequencer(wiring.Component):
                         m.next = "IDLE"
             with m.State("STORE"):
                 m.d.comb += self.phase.eq(Phase.MODEL)
-                with m.If(idle):
+                with m.If(idle & self.end_early):
+                    leave()
+                with m.Elif(idle):
                     m.d.comb += ends.eq(1)
                     m.next = "IDLE"
             with m.State("ABORT"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 m.d.sync += self.aborting.eq(1)
                 with m.If(idle & self.labels_idle):
-                    m.d.sync += [self.reset.eq(1), issued.eq(0b1111)]
-                    m.next = "RESET"
+                    leave()
             with m.State("RESET"):
                 m.d.comb += self.phase.eq(Phase.FINISH)
                 with m.If(issued == 0):

@@ -17,7 +17,7 @@ from p4sgd.hw.net.endpoint import Endpoint, Prober
 from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
-from p4sgd.hw.spec.registers import identity, worker_map
+from p4sgd.hw.spec.registers import PAGE_BYTES, engine_addresses, identity, worker_map
 from p4sgd.hw.spec.run import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.verilog import BlackBox, CoreKind, add_debug_core, to_verilog
 from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine
@@ -34,6 +34,9 @@ __all__ = [
     "worker_signature",
     "worker_verilog",
 ]
+
+
+_PAGE_BITS = PAGE_BYTES.bit_length() - 1  # low bits of an address that must be 0
 
 
 def worker_signature(config: WorkerConfig) -> wiring.Signature:
@@ -192,13 +195,19 @@ class Worker(Component):
         settings: Any = Signal(ENGINE_SETTINGS)
         registers.connect(m, settings)
         without_lines = Signal(config.engines, reset_less=True)  # of numbers of 40 bits, so compared in time
-        m.d.comb += run_sizes.no_lines.eq(without_lines.any())
+        misplaced = Signal(config.engines + 1, reset_less=True)  # the last one is for the labels
+        m.d.comb += [run_sizes.no_lines.eq(without_lines.any()), run_sizes.misplaced.eq(misplaced.any())]
+        m.d.sync += misplaced[-1].eq(registers.labels_address_low[:_PAGE_BITS].any())
         for index, engine in enumerate(engines):
             for port, memory in enumerate((engine.memory, *engine.extra_memory)):
                 wiring.connect(m, memory, wiring.flipped(memory_port(config, self, index * config.ports + port)))
             connect_stream(m, engine.dots, partial_sum.dots[index])
             lines = registers.wide(f"lines{index}")
-            m.d.sync += without_lines[index].eq(lines == 0)
+            addresses = [getattr(registers, low.name.lower()) for low, _ in engine_addresses(config, index)]
+            m.d.sync += [
+                without_lines[index].eq(lines == 0),
+                misplaced[index].eq(Cat(low[:_PAGE_BITS] for low in addresses).any()),
+            ]
             m.d.comb += [
                 engine.deltas.payload.eq(loss.deltas.payload),
                 engine.deltas.valid.eq(loss.deltas.valid),

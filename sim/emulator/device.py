@@ -194,7 +194,15 @@ def warm_up(config: WorkerConfig) -> None:
         client = RegisterClient(worker.read_register, worker.write_register)
         client.write(spec.FORMAT, precision=1, stored=1, directory=int(directory))
         client.write(spec.RUN, model_source=ModelSource.ZERO.value)
-        for register in (spec.CHUNKS, spec.MICRO_BATCHES, spec.MINI_BATCHES, spec.SHRINK_FACTOR, spec.THRESHOLD):
+        ones = (
+            spec.CHUNKS,
+            spec.MICRO_BATCHES,
+            spec.MINI_BATCHES,
+            spec.SHRINK_FACTOR,
+            spec.THRESHOLD,
+            spec.PARTIAL_LIMIT,
+        )
+        for register in ones:
             client.write(register, value=1)
         layout = ImageLayout(config, config.lanes, BANKS, 1, config.lanes, directory)
         contents = layout.memories(np.ones((BANKS, config.lanes), np.int64))

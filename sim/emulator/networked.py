@@ -214,6 +214,7 @@ class NetworkedWorker(EmulatedWorker):
                 progress.run.finish()
             except EmulatorError:
                 self._end("memory_error")
+                endpoint.leave()
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:

@@ -27,9 +27,6 @@ class EmulatorError(RuntimeError):
     """Registers or memory describe a run that a real worker could not do or would never finish."""
 
 
-_PAGE = 4096
-
-
 class Memory:
     """One memory bank: the arrays written to it, by address. Addresses that were never written cannot be read.
 
@@ -62,7 +59,7 @@ class Memory:
     @property
     def size(self) -> int:
         """Bytes kept. An array counts as whole pages, because many small ones take more memory than their bytes."""
-        return sum(-(-piece.size // _PAGE) * _PAGE for piece in self._pieces.values())
+        return sum(-(-piece.size // spec.PAGE_BYTES) * spec.PAGE_BYTES for piece in self._pieces.values())
 
     def read(self, address: int, size: int) -> ByteArray:
         """Bytes from an address on; not a copy if they lie within one array. They must all have been written."""
@@ -189,8 +186,8 @@ class EmulatedWorker:
         return sum(memory.size for memory in self._memory)
 
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
-        """Bytes at the address in a pair of registers, which must be a multiple of 4096."""
-        return self._memory[number].read(self._address(address), size)
+        """Bytes at the address in a pair of registers."""
+        return self._memory[number].read(self.registers.get_pair(address), size)
 
     def table(self) -> LossTable:
         """The loss table."""
@@ -220,7 +217,7 @@ class EmulatedWorker:
         self._chunks = weights.shape[1] // self.config.lanes
         if self.registers.get(spec.RUN, "model_store"):
             for engine, values in enumerate(weights):
-                address = self._address(spec.model_address(engine))
+                address = self.registers.get_pair(spec.model_address(engine))
                 self._memory[self.config.model_memory(engine)].write(address, values.view(np.uint8))
         for name, flag in vars(flags).items():
             if flag:
@@ -232,12 +229,6 @@ class EmulatedWorker:
         """Be idle, without a run."""
         self.started = False
         self.registers.set(spec.CTRL, "idle", 1)
-
-    def _address(self, pair: tuple[Register, Register]) -> int:
-        address = self.registers.get_pair(pair)
-        if address % _PAGE:
-            raise EmulatorError(f"worker {self.index}: {pair[0].name} is {address:#x}, no multiple of {_PAGE}")
-        return address
 
     def _strobe(self, register: Register, field: Field, value: int) -> None:
         if register is spec.CTRL:
@@ -383,6 +374,13 @@ def read_settings(worker: EmulatedWorker) -> tuple[RunSettings, int]:
             raise ValueError("every engine of a run with directories has lines")
         # Directories themselves tell how many lines there are.
         settings.check_fits(worker.config, 0 if directory else None)
+        if not get(spec.PARTIAL_LIMIT):
+            raise ValueError("PARTIAL_LIMIT is 0, so every partial activation would be, too")
+        engines = range(worker.config.engines)
+        addresses = [pair for engine in engines for pair in spec.engine_addresses(worker.config, engine)]
+        for low, _ in (spec.LABELS_ADDRESS, *addresses):
+            if get(low) % spec.PAGE_BYTES:
+                raise ValueError(f"{low.name} is {get(low):#x}, no multiple of {spec.PAGE_BYTES}")
     except ValueError as error:
         raise EmulatorError(f"worker {worker.index}: {error}") from error
     return settings, get(spec.PARTIAL_LIMIT)

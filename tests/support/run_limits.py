@@ -16,6 +16,8 @@ ORDINARY = {
     "stale": 0,
     "directory": 0,
     "lines": 1,
+    "limit": 1,
+    "misplaced": 0,
 }
 
 
@@ -36,6 +38,9 @@ def cases(lanes: int) -> list[tuple[bool, dict[str, int]]]:
         (True, {"precision": 2, "stored": 3, "directory": 1}),
         (True, {"directory": 1, "lines": 0}),
         (False, {"lines": 0}),
+        (True, {"limit": 0}),
+        (False, {"limit": 1 << 30}),
+        (True, {"misplaced": 1}),
         (True, {"chunks": 17, "directory": 1}),
         (True, {"chunks": 17}),
         (True, {"chunks": 9, "stale": 1}),

@@ -112,10 +112,13 @@ def test_no_run_begins_outside_of_a_job_or_that_cannot_be(rtl, seed):
         assert counters["PACKETS_SENT"] == counters["ENGINE0_LINES"] == 0
     assert_right(device, job)
     clients = configure(device.workers, job)
+    addresses = [low for low, _ in (registers.LABELS_ADDRESS, *registers.engine_addresses(TINY, 0))]
     for register, changes in (
         (registers.MINI_BATCHES, {"value": 0}),
         (registers.CHUNKS, {"value": TINY.chunks + 1}),
         (registers.FORMAT, {"directory": 1, "stored": job.settings.features.precision}),  # with no lines
+        (registers.PARTIAL_LIMIT, {"value": 0}),
+        *((low, {"value": 1 << random.Random(seed).randrange(12)}) for low in addresses),
     ):
         good = [client.read(register) for client in clients]
         for client, known in zip(clients, good, strict=True):

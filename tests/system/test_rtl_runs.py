@@ -138,6 +138,12 @@ def test_every_memory_error_voids_the_run_of_its_worker(rtl, seed):
         assert [each["memory_error"] for each in status] == [1 - worker, worker], address[0].name
         assert (read == lines) == at_the_end, address[0].name
         assert status[1 - worker]["network_error"] != at_the_end, address[0].name
+        for flag in ("not_joined", "refused"):  # it has left the job; and it refuses an address in a page
+            for client in clients:
+                client.write(registers.CTRL, start=1)
+            device.wait(0.004)
+            assert clients[worker].read(registers.STATUS)[flag] == 1, address[0].name
+            clients[worker].write_pair(address, 1 << random.Random(seed + number).randrange(12))
     status, _ = check_weights(device, job, number=len(cases) + 1)
     assert not any(each["memory_error"] for each in status)
 

@@ -152,6 +152,8 @@ def test_markdown_has_every_register_and_field_once(make):
             assert len(re.findall(rf"^\| `{register.name}` \| [\d:]+ \| `{field.name}` \|", text, re.MULTILINE)) == 1
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6, 8}, "a cell's text has broken a table"
+    names = {register.name.removesuffix("_LOW") for register in documents.registers}
+    assert set(re.findall(r"[A-Z][A-Z0-9_]{2,}", " ".join(documents.write_order))) <= names
 
 
 @pytest.mark.parametrize("form", ["markdown", "systemrdl", "c_header", "json_text"])

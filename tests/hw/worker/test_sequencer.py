@@ -22,6 +22,7 @@ async def count(dut, run):
     drive(dut, micro_batches=run["micro"], mini_batches=run["mini"], chunks=run["chunks"], run_stale=run["stale"])
     formats = ("precision", "stored", "unit_chunks", "directory")
     drive(dut, **{f"format_{name}": run[name] for name in formats}, no_lines=run["lines"] == 0)
+    drive(dut, partial_limit=run["limit"], misplaced=run["misplaced"])
     await pulse(dut, "start")
     assert await cycles_until(dut, lambda: dut.done.value, 60) >= SETTLE_CYCLES
 
@@ -120,10 +121,10 @@ async def phases_in_order(dut):
 
 @cocotb.test()
 async def ends_early(dut):
-    """An abort at any time ends in a reset and done, but for one that comes to a store."""
+    """An abort at any time ends in a reset and done; one that comes to a store waits for its end."""
     engines = await begin(dut)
     drive(dut, run_model_store=1, run_model_source=ModelSource.MEMORY.value)
-    resets = 0
+    resets = late = 0
     for _ in range(60):
         drive(dut, end_early=0, network_busy=1, start=1)
         engines.seen.clear()
@@ -138,12 +139,15 @@ async def ends_early(dut):
                 break
         seen = engines.seen
         assert seen[-1] == "done"
-        assert ("abort" in seen) == ("reset" in seen)
-        assert "store" not in seen or "abort" not in seen
-        resets += "reset" in seen
+        stored = "store" in seen
+        assert seen[seen.index("store") + 1 :] in (["done"], ["reset", "done"]) if stored else "reset" in seen
+        assert ("abort" in seen) == ("reset" in seen and not stored)
+        resets += "reset" in seen and not stored
+        late += stored and "reset" in seen
         drive(dut, end_early=0)
         await RisingEdge(dut.clk)
     assert 10 < resets < 60
+    assert late
 
 
 @pytest.mark.rtl

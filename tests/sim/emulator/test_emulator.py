@@ -348,18 +348,20 @@ def test_a_cleared_device_takes_no_memory_and_can_be_used_again(config):
 def test_refuses_the_runs_that_the_rtl_refuses(room):
     job = random_job(room, 1, seed=0, signed=False, unit=room.lanes, chunks=1)
     for impossible, case in cases(room.lanes):
-        micro, mini, chunks, precision, stored, unit_chunks, stale, directory, lines = (ORDINARY | case).values()
+        run = ORDINARY | case
         device = EmulatedDevice(room, 1)
         (client,) = configure(device.workers, job)
-        client.write(registers.MICRO_BATCHES, value=micro)
-        client.write(registers.MINI_BATCHES, value=mini)
-        client.write(registers.CHUNKS, value=chunks)
-        form = {"unit_chunks": unit_chunks, "directory": directory}
-        client.write(registers.FORMAT, precision=precision, stored=stored, signed=0, **form)
+        client.write(registers.MICRO_BATCHES, value=run["micro"])
+        client.write(registers.MINI_BATCHES, value=run["mini"])
+        client.write(registers.CHUNKS, value=run["chunks"])
+        form = {name: run[name] for name in ("precision", "stored", "unit_chunks", "directory")}
+        client.write(registers.FORMAT, **form)
         client.write(registers.RATE, mantissa=1, gradient_shift=10)
-        client.write(registers.RUN, stale=stale)
+        client.write(registers.RUN, stale=run["stale"])
+        client.write(registers.PARTIAL_LIMIT, value=run["limit"])
         for engine in range(room.engines):
-            client.write_pair(registers.lines_count(engine), lines)
+            client.write_pair(registers.lines_count(engine), run["lines"])
+            client.write_pair(registers.model_address(engine), run["misplaced"] << 11)
         with pytest.raises(EmulatorError) if impossible else nullcontext():
             read_settings(device.workers[0])
 
