@@ -21,7 +21,7 @@ from p4sgd.build.fpga.kernel import (
 from p4sgd.build.generate.artifacts import header_comment, with_header_comment
 from p4sgd.build.generate.boards import Board, Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
-from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.config import CLOCK_NS, NamedConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import CoreKind, DebugCore
 
@@ -141,17 +141,22 @@ def _ip_file(kernel: Kernel) -> str:
 
 
 def describe(
-    kind: str, board: str, config: str | None, sizes: Mapping[str, object], kernels: Collection[Kernel], *scripts: str
+    kind: str,
+    board: str,
+    config: NamedConfig | None,
+    sizes: Mapping[str, object],
+    kernels: Collection[Kernel],
+    *scripts: str,
 ) -> dict[str, object]:
     """Manifest of a folder for AMD's tools, which `p4sgd.build.check` reads.
 
-    ``kind`` is ``vitis`` or ``vivado``, ``config`` the name of the worker's configuration; ``scripts`` are those that
+    ``kind`` is ``vitis`` or ``vivado``, ``config`` the worker's configuration; ``scripts`` are those that
     others source, besides those that make IP.
     """
     return {
         "kind": kind,
         "board": board,
-        "config": config,
+        "config": None if config is None else str(config),
         **sizes,
         "kernels": {kernel.name: kernel.verilog.top for kernel in kernels},
         "sourced": [

@@ -18,7 +18,7 @@ from p4sgd.build.fpga.packaging import (
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 from p4sgd.build.generate.boards import BOARDS
 from p4sgd.build.generate.floorplan import kernel_placement
-from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 
 CLUSTER, PLACE, JUDGE = "hw_emu.toml", "place.tcl", "judge.tcl"
@@ -189,7 +189,7 @@ def _vitis_files(xclbin: Xclbin, command: str, cable: str | None) -> dict[str, s
 
 
 def build(
-    name: str | None,
+    named: NamedConfig | None,
     folder: Path,
     *,
     board: str,
@@ -200,25 +200,24 @@ def build(
 ) -> tuple[list[Path], Xclbin]:
     """Write the folder for a worker, a self-test of its ports, or an aggregator, as `write_folder` does.
 
-    ``name`` is that of the worker's configuration in `PRESETS`, or None for an aggregator; ``board`` is one of
-    `BOARDS`, ``cable`` one of `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults.
+    ``named`` is the worker's configuration, or None for an aggregator; ``board`` is one of `BOARDS`, ``cable`` one of
+    `p4sgd.build.fpga.cmac.CABLES`, or None for the IP's defaults.
 
     Returns the files, and the xclbin that they build. ValueError if the worker has more memory ports than the board or
     a self-test, or the board has no memory for the labels.
     """
-    config = None if name is None else PRESETS[name]()
     check_folder(folder)  # before the work
-    what = "--aggregator" if name is None else f"--config {name}"
+    what = "--aggregator" if named is None else " ".join(named.options)
     flags = f"--board {board} --build-id {build_id}{command_flags(cable, debug)}"
     command = f"p4sgd build {'selftest' if self_test else 'vitis'} {what} {flags} --out DIR"
-    if config is None:
+    if named is None:
         xclbin = aggregator_xclbin(BOARDS[board], build_id=build_id, debug=debug)
     elif self_test:
-        xclbin = selftest_xclbin(config, BOARDS[board], build_id=build_id)
+        xclbin = selftest_xclbin(named.config, BOARDS[board], build_id=build_id)
     else:
-        xclbin = worker_xclbin(config, BOARDS[board], build_id=build_id, debug=debug)
+        xclbin = worker_xclbin(named.config, BOARDS[board], build_id=build_id, debug=debug)
     sizes = {
         name: each and asdict(each) for name, each in (("worker", xclbin.worker), ("aggregator", xclbin.aggregator))
     }
-    description = describe("vitis", board, name, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
+    description = describe("vitis", board, named, sizes, xclbin.kernels.values(), PROCEDURES, GATES)
     return write_folder(folder, command, _vitis_files(xclbin, command, cable), description), xclbin

@@ -24,7 +24,7 @@ from p4sgd.build.fpga.packaging import (
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 from p4sgd.build.generate.boards import BOARDS, Board, map_memories
 from p4sgd.build.generate.floorplan import floorplan, kernel_placement
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE
 
 
@@ -204,7 +204,7 @@ def _readme(board: Board, command: str) -> str:
 
 
 def build(
-    name: str,
+    named: NamedConfig,
     folder: Path,
     *,
     board: str,
@@ -212,11 +212,11 @@ def build(
     build_id: int = 0,
     cable: str | None = None,
 ) -> list[Path]:
-    """Write the folder for a worker's configuration in `PRESETS`, as `write_folder` and `vivado_files`."""
-    config = PRESETS[name]()
+    """Write the folder for a worker's configuration, as `write_folder` and `vivado_files`."""
+    config = named.config
     check_folder(folder)  # before the work
     flags = f"--megahertz {megahertz} --build-id {build_id}{command_flags(cable)}"
-    command = f"p4sgd build vivado --config {name} --board {board} {flags} --out DIR"
+    command = f"p4sgd build vivado {' '.join(named.options)} --board {board} {flags} --out DIR"
     texts, kernels = vivado_files(config, board, command, megahertz=megahertz, build_id=build_id, cable=cable)
-    description = describe("vivado", board, name, {"worker": asdict(config)}, kernels, *_PROCEDURES)
+    description = describe("vivado", board, named, {"worker": asdict(config)}, kernels, *_PROCEDURES)
     return write_folder(folder, command, texts, description)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ BOARDS = {
 
 BOARD_OF = {"u280": "u280", "u280_deep": "u280", "u50": "u50", "u55c": "u55c"}
 """Board of each configuration in `p4sgd.hw.spec.config.PRESETS` that is made for a board."""
+
+
+def board_of(config: NamedConfig) -> str | None:
+    """Name of the board that a configuration is made for, None if it is for none."""
+    return config.board or BOARD_OF.get(config.name)
 
 
 @dataclass(frozen=True)

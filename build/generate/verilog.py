@@ -5,12 +5,12 @@ from typing import Any
 
 from p4sgd.build.generate import packet_documents as packet
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-from p4sgd.build.generate.boards import BOARD_OF, BOARDS, Board
+from p4sgd.build.generate.boards import BOARDS, Board, board_of
 from p4sgd.build.generate.floorplan import floorplan, placement
 from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
 from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
@@ -53,20 +53,21 @@ def generated_files(
     }
 
 
-def generate(name: str, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
-    """Write the folder for a preset of `PRESETS`, as `write_folder` does; returns the files.
+def generate(named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
+    """Write the folder for a configuration, as `write_folder` does; returns the files.
 
     Other parameters, and errors, are those of `generated_files`.
     """
-    config = PRESETS[name]()
     check_folder(folder)  # before the work
-    command = f"p4sgd generate --config {name} --ports {ports} --build-id {build_id} --out DIR"
-    board = BOARDS[BOARD_OF[name]] if name in BOARD_OF else None
-    files = generated_files(config, command, ports=ports, build_id=build_id, board=board)
+    command = f"p4sgd generate {' '.join(named.options)} --ports {ports} --build-id {build_id} --out DIR"
+    board = board_of(named)
+    files = generated_files(
+        named.config, command, ports=ports, build_id=build_id, board=None if board is None else BOARDS[board]
+    )
     description = {
-        "config": name,
-        "sizes": config.table(),
-        "config_hash": config.config_hash,
+        "config": str(named),
+        "sizes": named.config.table(),
+        "config_hash": named.config.config_hash,
         "tops": {top: f"{top}.v" for top in TOPS},
     }
     return write_folder(folder, command, files, description)

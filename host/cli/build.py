@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.training.options import names_in
+
+if TYPE_CHECKING:
+    from p4sgd.hw.spec.config import NamedConfig
 
 _SHELLS = "p4sgd.build.generate.boards:BOARDS"
 """Boards that `build vitis` makes folders for."""
@@ -37,7 +40,7 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
 
 
 @click.command()
-@options.worker_configuration()
+@options.worker_configuration(required=True)
 @options.folder
 @options.count(
     "--ports",
@@ -48,24 +51,25 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
 )
 @options.build_id
 @options.common
-def generate(name: str, out: Path, ports: int, build_id: int, output: Output) -> None:
+def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, output: Output) -> None:
     """Write the Verilog of a worker and an aggregator.
 
     With it come registers and packet format as Markdown, C header and JSON, registers also in SystemRDL, a list of
     the files for a simulator's -F and, for configurations of boards, a floor plan for Vivado.
     """
-    with output.working(f"making Verilog for {name}"):
+    with output.working(f"making Verilog for {config}"):
         from p4sgd.build.generate import verilog
 
+        _board_of(config, None, _SHELLS)
         with writing(out):
-            files = verilog.generate(name, out, ports=ports, build_id=build_id)
+            files = verilog.generate(config, out, ports=ports, build_id=build_id)
     listed = str(out / verilog.FILE_LIST)
-    output.written({"config": name, "out": str(out), "tops": verilog.TOPS, "file_list": listed}, files)
+    output.written({"config": str(config), "out": str(out), "tops": verilog.TOPS, "file_list": listed}, files)
     output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {listed}")
 
 
 @click.command()
-@options.worker_configuration()
+@options.worker_configuration(required=True)
 @click.option(
     "--unit",
     type=options.NameFrom("unit", ("engine", "worker")),
@@ -79,7 +83,7 @@ def generate(name: str, out: Path, ports: int, build_id: int, output: Output) ->
 )
 @options.path("--out", "DIR", "Folder for Verilog and report.")
 @options.common
-def resources(name: str, unit: str, board: str | None, out: Path | None, output: Output) -> None:
+def resources(config: "NamedConfig", unit: str, board: str | None, out: Path | None, output: Output) -> None:
     """Estimate the resources and the timing of the hardware.
 
     yosys synthesises a worker for UltraScale+, its engine once. LUTs, flip-flops and so on are counted for every part.
@@ -90,28 +94,28 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
     A sentence for each broken rule says what to do. Exit status 1 if a configuration that is made for a board breaks
     one of the rules for paths, loads, resets and dies. Smaller ones are for simulation, and break that for paths.
     """
-    with output.working(f"synthesising {name}"):
+    made_for = _board_of(config, None, _SHELLS)
+    with output.working(f"synthesising {config}"):
         from p4sgd.build.estimate.resources import advice_for_dies, measure, shares_of_dies
         from p4sgd.build.estimate.synthesis import MissingYosysError, SynthesisError
         from p4sgd.build.estimate.timing import MAX_CARRY_BITS, MAX_LOADS, MAX_LUTS, MAX_RESETTABLE
         from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
-        from p4sgd.build.generate.boards import BOARD_OF, BOARDS
-        from p4sgd.hw.spec.config import PRESETS
+        from p4sgd.build.generate.boards import BOARDS
 
-        board_name = board or BOARD_OF.get(name, "u280")
+        board_name = board or made_for or "u280"
         known = BOARDS[board_name]
-        command = f"p4sgd resources --config {name} --unit {unit} --board {board_name} --out DIR"
+        command = f"p4sgd resources {' '.join(config.options)} --unit {unit} --board {board_name} --out DIR"
         with writing(out or Path("scratch folder")):
             if out is not None:
                 check_folder(out)  # before the work
             try:
-                units, designs = measure(PRESETS[name](), unit)
+                units, designs = measure(config.config, unit)
             except (MissingYosysError, SynthesisError) as error:
                 raise P4sgdError(str(error)) from error
-            dies = shares_of_dies(PRESETS[name](), known, units)
+            dies = shares_of_dies(config.config, known, units)
             document = {
                 "generated_by": command,
-                "config": name,
+                "config": str(config),
                 "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
                 "units": [each.document(known) for each in units],
                 "dies": dies,
@@ -121,7 +125,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
                 first = header_comment("// {}", command)
                 files = {f"{top}.v": f"{first}\n{verilog}" for top, verilog in designs.items()}
                 files["resources.json"] = json.dumps(document, indent=2) + "\n"
-                write_folder(out, command, files, {"config": name})
+                write_folder(out, command, files, {"config": str(config)})
     output.document(document)
     limits = {key: getattr(known, key) for key in units[0].total.table()}
     for each in units:
@@ -137,7 +141,7 @@ def resources(name: str, unit: str, board: str | None, out: Path | None, output:
         output.say(f"- {advice}")
     if out is not None:
         output.say(f"Verilog and report in {out}")
-    if name in BOARD_OF and (advice_for_dies(dies) or not all(each.keeps_rules for each in units)):
+    if made_for and (advice_for_dies(dies) or not all(each.keeps_rules for each in units)):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -179,17 +183,23 @@ def _board_options(boards: str, *, config_required: bool = True) -> Callable[[An
     )
 
 
-def _board_of(name: str | None, board: str | None, where: str) -> str:
-    """The board that is named, or that the configuration is for, one of those in ``where``."""
-    from p4sgd.build.generate.boards import BOARD_OF
+def _board_of(config: "NamedConfig | None", board: str | None, where: str) -> str | None:
+    """The board that is named, or that the configuration is for, one of those in ``where``; None if it is for none."""
+    from p4sgd.build.generate.boards import board_of
 
-    known, found = list(names_in(where)), board or BOARD_OF.get(name or "")
-    if found in known:
-        return str(found)
-    if name is None:
-        raise UserError(f"for which board? name it with --board {'|'.join(known)}")
-    of = "is for no board" if found is None else f"is for {found}, for which there is no folder yet"
-    raise UserError(f"configuration {name} {of}: name one with --board {'|'.join(known)}")
+    known, found = list(names_in(where)), board or (None if config is None else board_of(config))
+    if found is not None and found not in known:
+        raise UserError(f"configuration {config} is for {found}: choose one of the boards {', '.join(known)}")
+    return found
+
+
+def _need_board(config: "NamedConfig | None", board: str | None, where: str) -> str:
+    """`_board_of`, which must be there."""
+    found = _board_of(config, board, where)
+    if found is None:
+        of = "for which board? name it" if config is None else f"configuration {config} is for no board: name one"
+        raise UserError(f"{of} with --board {'|'.join(names_in(where))}")
+    return found
 
 
 def _show_folder(output: Output, out: Path, files: list[Path], facts: dict[str, Any], commands: list[str]) -> None:
@@ -199,14 +209,16 @@ def _show_folder(output: Output, out: Path, files: list[Path], facts: dict[str, 
         output.say(line)
 
 
-def _build_kernels(output: Output, name: str | None, board: str, out: Path, commands: list[str], **how: Any) -> Any:
+def _build_kernels(
+    output: Output, config: "NamedConfig | None", board: str, out: Path, commands: list[str], **how: Any
+) -> Any:
     """Have Vitis' folder made and print its files and the next commands; returns the description of the xclbin."""
     with output.working(f"making the kernels for {board}"):
         from p4sgd.build.fpga.vitis import build
 
         with writing(out, ValueError):
-            files, xclbin = build(name, out, board=board, **how)
-    facts: dict[str, Any] = {"config": name, "board": board, "kernels": list(xclbin.kernels)}
+            files, xclbin = build(config, out, board=board, **how)
+    facts: dict[str, Any] = {"config": config and str(config), "board": board, "kernels": list(xclbin.kernels)}
     if xclbin.memory and not how.get("self_test"):
         facts["image_bytes"] = xclbin.memory.image_bytes
     file = f"out/hw/{xclbin.name}.xclbin"
@@ -222,33 +234,35 @@ def _build_kernels(output: Output, name: str | None, board: str, out: Path, comm
     help="Add debug cores: logic analysers of memory ports, streams, dots and sums, and the state of the link.",
 )
 @_board_options(_SHELLS, config_required=False)
-def vitis(name: str | None, board: str | None, out: Path, aggregator: bool, output: Output, **how: Any) -> None:
+def vitis(
+    config: "NamedConfig | None", board: str | None, out: Path, aggregator: bool, output: Output, **how: Any
+) -> None:
     """Write the folder from which Vitis builds the xclbin of a board.
 
     It has the kernels with their descriptions and scripts, link configurations for v++, a Makefile and a README.
     """
-    if aggregator and name is not None:
+    if aggregator and config is not None:
         raise UserError("--config is for workers, not for --aggregator: name the board with --board instead")
-    if not aggregator and name is None:
+    if not aggregator and config is None:
         raise click.MissingParameter(param_hint="'--config'", param_type="option")
-    board = _board_of(name, board, _SHELLS)
-    xclbin = _build_kernels(output, name, board, out, ["make check", "make"], **how)
+    board = _need_board(config, board, _SHELLS)
+    xclbin = _build_kernels(output, config, board, out, ["make check", "make"], **how)
     if xclbin.memory:
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
 
 @click.command()
 @_board_options(_SHELLS)
-def selftest(name: str, board: str | None, out: Path, output: Output, **how: Any) -> None:
+def selftest(config: "NamedConfig", board: str | None, out: Path, output: Output, **how: Any) -> None:
     """Write the folder from which Vitis builds a test of a board.
 
     The xclbin has the memory ports of the configuration's worker, at the same memories and on the same dies, and the
     MACs of all cages. `p4sgd doctor --self-test` loads it, and says how fast and how right they are. It is much smaller
     than a worker, so build it first.
     """
-    board = _board_of(name, board, _SHELLS)
+    board = _need_board(config, board, _SHELLS)
     commands = ["make check", "make", "p4sgd doctor --self-test {xclbin}"]
-    _build_kernels(output, name, board, out, commands, self_test=True, **how)
+    _build_kernels(output, config, board, out, commands, self_test=True, **how)
 
 
 @click.command()
@@ -260,19 +274,19 @@ def selftest(name: str, board: str | None, out: Path, output: Output, **how: Any
     default=250,
 )
 @_board_options(_PINS)
-def vivado(name: str, board: str | None, out: Path, megahertz: int, output: Output, **how: Any) -> None:
+def vivado(config: "NamedConfig", board: str | None, out: Path, megahertz: int, output: Output, **how: Any) -> None:
     """Write the folder from which Vivado alone builds a bitstream.
 
     There is no shell on the board: a project connects the worker to PCI Express, HBM and a MAC. Further scripts
     implement the worker and an engine on their own, for reports of size and timing.
     """
-    board = _board_of(name, board, _PINS)
+    board = _need_board(config, board, _PINS)
     with output.working(f"making the project for {board}"):
         from p4sgd.build.fpga.vivado import build
 
         with writing(out, ValueError):
-            files = build(name, out, board=board, megahertz=megahertz, **how)
-    facts: dict[str, Any] = {"config": name, "board": board, "megahertz": megahertz}
+            files = build(config, out, board=board, megahertz=megahertz, **how)
+    facts: dict[str, Any] = {"config": str(config), "board": board, "megahertz": megahertz}
     _show_folder(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 

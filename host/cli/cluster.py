@@ -1,7 +1,7 @@
 """The command `p4sgd cluster`: a cluster of processes on this machine."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,9 @@ from p4sgd.host.cli import options
 from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from p4sgd.hw.spec.config import NamedConfig
 
 
 @click.command()
@@ -22,11 +25,19 @@ from p4sgd.host.errors import UserError
     default=0,
     metavar="N",
 )
-@click.option("--config", type=options.configuration, default="u280", help="Configuration of the other workers.")
-@click.option("--slots", type=int, metavar="N", help="Slots of all workers, by default those of the configuration.")
+@options.worker_configuration(
+    "Configuration of the other workers, whose slots all have.", hardware=False, default="u280"
+)
 @options.link_faults
 @options.common
-def up(file: Path | None, sparse_workers: int, fault: dict[str, float], output: Output, **choices: Any) -> None:
+def up(
+    file: Path | None,
+    sparse_workers: int,
+    config: "NamedConfig",
+    fault: dict[str, float],
+    output: Output,
+    **choices: Any,
+) -> None:
     """Start a cluster of processes on this machine.
 
     A switch and workers are started in the background, which needs no privileges: packets travel in UDP between
@@ -37,13 +48,13 @@ def up(file: Path | None, sparse_workers: int, fault: dict[str, float], output: 
     """
     if file is not None and options.is_given("workers"):
         raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
-    options.configured(choices["config"], choices["slots"])  # before processes are started
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
         faults = tuple(f"{name}={chance}" for name, chance in fault.items())
         path = None if file is None else str(file.absolute())
-        state = start_local_cluster(ClusterRequest(file=path, sparse=sparse_workers, faults=faults, **choices))
+        request = ClusterRequest(file=path, sparse=sparse_workers, config=config, faults=faults, **choices)
+        state = start_local_cluster(request)
     output.document(state)
     count = len(state["members"]) - 1
     output.say(f"a cluster of {count} worker{'s' * (count > 1)} is running; next:")

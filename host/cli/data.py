@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.cli.train import describe_scaling
 from p4sgd.host.errors import UserError
+
+if TYPE_CHECKING:
+    from p4sgd.hw.spec.config import NamedConfig
 
 
 @click.command()
@@ -123,11 +126,13 @@ def _bytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
     default="1G",
     help="Approximate limit of the memory to use; each sample takes some 120 bytes of it.",
 )
-@options.config
+@options.worker_configuration(
+    "Configuration of each worker that the images are for; by default u280, and sparse for sparse data.", hardware=False
+)
 @options.preparation
 @options.reading
 @options.common
-def prepare(data: str, out: Path, memory: int, config: str | None, output: Output, **choices: Any) -> None:
+def prepare(data: str, out: Path, memory: int, config: "NamedConfig | None", output: Output, **choices: Any) -> None:
     """Prepare a data set that is larger than memory.
 
     DATA is scaled, quantised and packed into a memory image for every worker, one part at a time. p4sgd train DIR then
@@ -146,7 +151,6 @@ def prepare(data: str, out: Path, memory: int, config: str | None, output: Outpu
         from p4sgd.host.run.checks import check_reading
         from p4sgd.host.streaming.make import make_folder
         from p4sgd.host.training import TrainingOptions
-        from p4sgd.hw.spec.config import CONFIGURATIONS
 
         if not out.exists() and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}")
@@ -154,7 +158,7 @@ def prepare(data: str, out: Path, memory: int, config: str | None, output: Outpu
         check_reading(reading, [data])
         chosen = TrainingOptions(**choices)
         source = open_source(data, missing=chosen.missing, dates=chosen.dates, **reading)
-        workers = None if config is None else CONFIGURATIONS[config]()
+        workers = None if config is None else config.config
 
     with output.steps() as on_progress:
         manifest = make_folder(source, chosen, workers, out, memory=memory, on_progress=on_progress)

@@ -15,6 +15,7 @@ from p4sgd.host.run.checks import find_cluster_file
 
 if TYPE_CHECKING:
     from p4sgd.host.doctor import Finding
+    from p4sgd.hw.spec.config import NamedConfig
 
 _FRAMES = 10_000_000
 """Frames that a cage sends in a self-test: 0.07 s at 100 Gb/s."""
@@ -24,13 +25,7 @@ _FRAMES = 10_000_000
 @click.option("--device", type=options.device_kind, default="rtl", help="Device whose network to examine.")
 @options.cluster
 @click.option("--workers", default=2, help="Workers of a simulated cluster, 1 to 32.")
-@click.option(
-    "--config",
-    "name",
-    type=options.hardware_configuration,
-    default="small",
-    help="Hardware configuration of each worker of a simulated cluster.",
-)
+@options.worker_configuration("Configuration of each worker of a simulated cluster.", default="small")
 @options.faults
 @options.path(
     "--self-test",
@@ -94,7 +89,12 @@ def _refuse_given(*names: str, why: str) -> None:
 
 
 def _examine_network(
-    output: Output, device: str, cluster: Path | None, workers: int, name: str | None, fault: dict[str, float]
+    output: Output,
+    device: str,
+    cluster: Path | None,
+    workers: int,
+    config: "NamedConfig | None",
+    fault: dict[str, float],
 ) -> bool:
     """Examine the network of a device and print what is found; returns whether it is well."""
     from p4sgd.host.devices import CLUSTER, DEVICES, open_device
@@ -105,21 +105,23 @@ def _examine_network(
     is_simulated = device == "rtl"
     with output.working(SIMULATOR_OPENING if is_simulated else "getting ready", told=is_simulated):
         from p4sgd.host.doctor import examine
-        from p4sgd.hw.spec.config import PRESETS
 
         how: dict[str, Any] = dict(fault)
         file = find_cluster_file(device, cluster)
         if file is not None:
             from p4sgd.host.aggregators.cluster_file import read_cluster
 
-            _refuse_given("workers", "name", "fault", why=f"is for simulated clusters, not for --device {CLUSTER}")
+            _refuse_given(
+                "workers", "config", "settings", "fault", why=f"is for simulated clusters, not for --device {CLUSTER}"
+            )
             how["cluster"] = found = read_cluster(file)
-            workers, name = len(found.workers), None
-        opened = open_device(device, None if name is None else PRESETS[name](), workers, **how)
+            workers, config = len(found.workers), None
+        opened = open_device(device, None if config is None else config.config, workers, **how)
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
     healthy, complete = examination.healthy, examination.complete
-    facts = {"device": device, "workers": workers, "config": name, "healthy": healthy, "complete": complete}
+    chosen = None if config is None else str(config)
+    facts = {"device": device, "workers": workers, "config": chosen, "healthy": healthy, "complete": complete}
     _show(output, facts, "worker", [(finding.worker, finding) for finding in examination.findings])
     if not complete:
         output.say("checks that depend on these were left out")

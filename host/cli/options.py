@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,9 +15,6 @@ from click.shell_completion import CompletionItem
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError, flag
 from p4sgd.host.training.options import Fact, TrainingOptions, declarations, names_in, options_with
-
-if TYPE_CHECKING:
-    from p4sgd.hw.spec.config import WorkerConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[_Command], _Command]
@@ -59,6 +56,19 @@ class NameFrom(click.ParamType):
         return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
 
 
+class _ConfigName(NameFrom):
+    """The type of a configuration: a name, or a file that `named_config` reads."""
+
+    def __init__(self, *, hardware: bool) -> None:
+        super().__init__("configuration", f"p4sgd.hw.spec.config:{'PRESETS' if hardware else 'CONFIGURATIONS'}")
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(self._known())}|FILE.toml]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) if str(value).endswith(".toml") else super().convert(value, param, ctx)
+
+
 class _Data(click.ParamType):
     """The type of a data set: a file, a folder or the name of a built-in data set."""
 
@@ -90,9 +100,6 @@ def count(flag: str, least: int, help: str, *, most: int | None = None, **more: 
 data_name = _Data()
 data = click.argument("data", type=data_name)
 device_kind = NameFrom("device", "p4sgd.host.devices:DEVICES")
-configuration = NameFrom("configuration", "p4sgd.hw.spec.config:CONFIGURATIONS")
-hardware_configuration = NameFrom("configuration", "p4sgd.hw.spec.config:PRESETS")
-"""Types of options for a worker's configuration, and for one that is made in hardware."""
 
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 """Adds ``--overwrite`` for commands that write models, or what cannot be told from a file of the user's."""
@@ -104,13 +111,6 @@ folder = path(
     required=True,
 )
 build_id = count("--build-id", 0, "Value of the BUILD_ID registers.", most=(1 << 32) - 1, default=0)
-config = click.option(
-    "--config",
-    type=configuration,
-    help="Configuration of each worker, which does not change the weights; by default small in simulation, on the "
-    "emulator u280, and sparse for sparse data.",
-)
-
 cluster = path(
     "--cluster",
     "FILE.toml",
@@ -119,21 +119,39 @@ cluster = path(
 )
 
 
-def worker_configuration(*, required: bool = True) -> _Decorator[Any]:
-    """Add ``--config`` of a worker that is made in hardware, as ``name``."""
-    help = "Configuration of the worker."
-    return click.option("--config", "name", type=hardware_configuration, required=required, help=help)
+def config_and_settings(help: str, *, hardware: bool = False, **more: Any) -> _Decorator[Any]:
+    """Add ``--config`` and ``--set``: the arguments ``text`` and ``settings`` of `named_config`, as ``config`` and
+    ``settings``. ``hardware`` is that of `named_config`."""
+    return together(
+        click.option("--config", type=_ConfigName(hardware=hardware), help=help, **more),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Change a key of the configuration, as in slots=16; may be repeated. Keys are those of a FILE.toml: "
+            "engines, ports, lanes, chunks, line_fifo_depth, slots, table_segments, board, and base, the configuration "
+            "that has the others.",
+        ),
+    )
 
 
-def configured(name: str, slots: int | None) -> "WorkerConfig":
-    """A worker's configuration by its name, with other slots if ``--slots`` says so."""
-    from p4sgd.hw.spec.config import CONFIGURATIONS
+def worker_configuration(help: str = "Configuration of the worker.", **more: Any) -> _Decorator[Any]:
+    """Add ``--config`` and ``--set`` of a worker, by default of one that is made in hardware, as a `NamedConfig`; None
+    if there is none."""
+    hardware = more.setdefault("hardware", True)
 
-    config = CONFIGURATIONS[name]()
-    try:
-        return config if slots is None else dataclasses.replace(config, slots=slots)
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
+    def add(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*, config: str | None, settings: tuple[str, ...], **values: Any) -> Any:
+            from p4sgd.host.configuration import named_config
+
+            named = None if config is None else named_config(config, settings, hardware=hardware)
+            return command(config=named, **values)
+
+        return config_and_settings(help, **more)(run)
+
+    return add
 
 
 def is_given(name: str) -> bool:

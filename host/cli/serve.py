@@ -18,6 +18,7 @@ from p4sgd.host.errors import UserError
 
 if TYPE_CHECKING:
     from p4sgd.host.rpc.address import ControlAddress
+    from p4sgd.hw.spec.config import NamedConfig
 
 _MOST_SLOTS = 1 << 20
 """Maximum number of slots of all jobs together: 1.6 GB, once all have been used with the longest frames."""
@@ -161,14 +162,11 @@ def _claim(interface: str) -> Iterator[None]:
     "51455, for UDP at an address of this machine.",
 )
 @_control
-@click.option("--config", "name", type=options.configuration, default="small", help="Configuration of the worker.")
-@click.option("--sparse", is_flag=True, help="Keep only features that are not 0, for sparse data: --config sparse.")
-@click.option(
-    "--slots",
-    type=int,
-    metavar="N",
-    help="AllReduce operations in flight, a power of two, by default those of the configuration. Workers of one job "
-    "must have equally many.",
+@options.worker_configuration(
+    "Configuration of the worker. Workers of one job must have equally many slots; sparse keeps only features that are "
+    "not 0, for sparse data.",
+    hardware=False,
+    default="small",
 )
 @options.count(
     "--memory-limit",
@@ -190,9 +188,7 @@ def worker(
     interface: str,
     control: str,
     token: Path | None,
-    name: str,
-    sparse: bool,
-    slots: int | None,
+    config: "NamedConfig",
     memory_limit: int,
     speed: float,
     fault: dict[str, float],
@@ -217,20 +213,15 @@ def worker(
     address, secret = _read_address(control, token)
     if math.isnan(speed):
         raise UserError("--speed must be a number above 0, at most 1, not nan")
-    if sparse:
-        if options.is_given("name") and name != "sparse":
-            raise UserError(f"--sparse is --config sparse: leave --config {name} or --sparse out")
-        name = "sparse"
-    config = options.configured(name, slots)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
         if fault:
             link = FaultyLink(link, fault, seed)
         check_address(address, secret)  # before the loops are compiled
         most = most_micro_batches(link.most_bytes)
-        served = NetworkedWorker(config, link.send, cycles_now, speed=speed, most=most)
+        served = NetworkedWorker(config.config, link.send, cycles_now, speed=speed, most=most)
         with _ending_at_once():
-            warm_up(config)
+            warm_up(config.config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=secret)))
-        output.remark(f"a worker of configuration {name} on {interface}, at {address}")
+        output.remark(f"a worker of configuration {config} on {interface}, at {address}")
         WorkerServer(served, link, listener, memory_limit << 20, tell=output.remark).serve()

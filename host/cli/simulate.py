@@ -21,7 +21,9 @@ _START = b'{"displayTimeUnit": "ns", "traceEvents": ['
 @click.command()
 @options.data
 @options.results
-@options.config
+@options.config_and_settings(
+    "Configuration of each worker, which does not change the weights.", hardware=True, default="small"
+)
 @options.count("--samples", 1, "Train only on so many samples, the first ones.")
 @options.path(
     "--waves", "FILE", "Write a waveform (VCD); slows the simulation down and takes tens of kilobytes a cycle."

@@ -76,7 +76,10 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
     help="How the processes of this run were started: mpi for `mpiexec -n 4 p4sgd train … --launcher mpi`, where each "
     "process reads its share of the data and has one worker; none for a single process.",
 )
-@options.config
+@options.config_and_settings(
+    "Configuration of each worker, which does not change the weights; by default small in simulation, on the emulator "
+    "u280, and sparse for sparse data."
+)
 @options.count(
     "--sparse-workers",
     0,

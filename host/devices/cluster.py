@@ -287,5 +287,5 @@ def _check_configurations(workers: Sequence[tuple[int, str, WorkerConfig]], conf
         if there.slots != known.slots:  # operation n is in slot n mod slots
             raise UserError(
                 f"{name} has {there.slots} slots, {first} has {known.slots}: workers of one job must have equally "
-                f"many: those that are programs can be started with --slots {known.slots}"
+                f"many: those that are programs can be started with --set slots={known.slots}"
             )

@@ -20,7 +20,7 @@ from p4sgd.host.training.events import TITLES
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.result import ResultSet, StopReason, TrainingResult
-from p4sgd.hw.spec.config import CONFIGURATIONS, WorkerConfig
+from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.spec.registers import COUNTERS
 
 if TYPE_CHECKING:
@@ -282,9 +282,8 @@ def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list
     summary = result.summary
     sizes = {name: len(labels) for name, (_, labels) in result.activations.items()}
     workers, stated = len(summary["units"]), summary["configuration"]
-    names = {make(): name for name, make in reversed(CONFIGURATIONS.items())}  # of two names the first is better known
     configs = [WorkerConfig(**each) for each in ([stated] if isinstance(stated, Mapping) else stated)]
-    kinds = [names.get(each, f"{each.engines} engines of {each.lanes} lanes") for each in configs]
+    kinds = [str(NamedConfig.find(each)) for each in configs]
     facts = {
         "training data": f"{about['data']}: {summary['samples']:,} samples, {summary['features']:,} features",
         "held out": f"{sizes['validation']:,} samples" if "validation" in sizes else "",

@@ -143,13 +143,16 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     """Refuse ranks with another version, other options or other contents of files than rank 0; names may differ."""
     if ranks.size == 1:
         return
+    from p4sgd.host.configuration import named_config
     from p4sgd.host.data.read import STANDARD_INPUT
     from p4sgd.host.devices import CLUSTER
     from p4sgd.host.distributed.communicator import check_same
     from p4sgd.host.files import fingerprint
 
     facts: dict[str, Any] = {flag(name): value for name, value in (*request.reading.items(), *request.options.items())}
-    facts |= {flag(name): getattr(request, name) for name in ("device", "config", "sparse_workers", "samples")}
+    facts |= {flag(name): getattr(request, name) for name in ("device", "sparse_workers", "samples")}
+    if request.config is not None:
+        facts["--config"] = named_config(request.config, request.settings)  # a file may differ, too
     facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     for name, file in files.items():
@@ -183,7 +186,7 @@ def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker."""
     for words, wrong in {
         "--device rtl": device == "rtl",
-        f"--config {asked.config}": asked.config not in (None, "sparse"),
+        f"--config {asked.config}": asked.config not in (None, "sparse") or bool(asked.settings),
         "--sparse-workers": asked.sparse_workers,
         "--images": asked.images is not None,
         "--workers": asked.options.get("workers", 1) != 1,

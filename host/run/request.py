@@ -36,8 +36,10 @@ class TrainingRequest:
     device, device_options
         Name of the device, ``None`` is the emulator; further arguments for it.
     config, sparse_workers
-        Name of the workers' configuration, ``None`` takes the checkpoint's, the prepared folder's or the device's; and
-        how many of the emulator's workers are sparse, the last ones.
+        The workers' configuration, a name or a file, ``None`` takes the checkpoint's, the prepared folder's or the
+        device's; and how many of the emulator's workers are sparse, the last ones.
+    settings
+        Sizes of the configuration to change, such as ``slots=16``.
     out, overwrite
         Model file to write, and whether it may replace a model, and the checkpoint of the same run that has ended. A
         run that is resumed may replace its own in any case.
@@ -62,6 +64,7 @@ class TrainingRequest:
     device_options: Mapping[str, Any] = field(default_factory=dict)
     cluster: Path | None = None
     config: str | None = None
+    settings: tuple[str, ...] = ()
     sparse_workers: int = 0
     out: Path | None = None
     overwrite: bool = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p4sgd.host import devices, training
+from p4sgd.host.configuration import named_config
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.builtin import is_builtin
 from p4sgd.host.data.identity import identify
@@ -37,7 +38,7 @@ from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
-from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import CONFIGURATIONS, NamedConfig, WorkerConfig
 
 if TYPE_CHECKING:
     from p4sgd.host.aggregators.cluster_file import Cluster
@@ -73,9 +74,11 @@ class TrainingRun:
         request, self.resume, like = complete(asked, ranks)
         raise_on_all(ranks, partial(check_outputs, request) if ranks.rank == 0 else None)
         self.device = request.device or "emulator"
-        for what, name, known in (("device", self.device, DEVICES), ("configuration", asked.config, CONFIGURATIONS)):
-            if name is not None and name not in known:
-                raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(known)}")
+        if self.device not in DEVICES:
+            raise UserError(f"there is no device {self.device!r}: choose one of {', '.join(DEVICES)}")
+        if asked.settings and asked.config is None:
+            raise UserError(f"--set {asked.settings[0]} changes a configuration: name it with --config")
+        chosen = None if asked.config is None else named_config(asked.config, asked.settings).config
         file = find_cluster_file(self.device, request.cluster if self.device == CLUSTER else asked.cluster)
         self.cluster: Cluster | None = None
         if file is not None:
@@ -100,7 +103,7 @@ class TrainingRun:
         self.test: Dataset | None = None
         if request.test is not None:
             self.test = read_dataset(request.test, like=data.space, communicator=ranks, **request.reading)
-        self.config = self._configuration()
+        self.config = self._configuration(chosen)
         self._check_workers()
         self.checkpoint: CheckpointFile | None = None
         if request.checkpoint is not None:
@@ -235,7 +238,7 @@ class TrainingRun:
             data = data.take(np.arange(request.samples), f"the first {request.samples} samples of {data.name}")
         return data
 
-    def _configuration(self) -> WorkerConfig | None:
+    def _configuration(self, chosen: WorkerConfig | None) -> WorkerConfig | None:
         """The workers' configuration: the user's, the workers' own, the checkpoint's, the folder's, or the default.
 
         The folder's is not taken for simulated Verilog, which may take very long to build, nor are sparse workers.
@@ -243,8 +246,8 @@ class TrainingRun:
         request, data, device = self.request, self.data, self.device
         if self.options.parallel == "data":
             return WorkerConfig.sparse_worker()
-        if request.config is not None:
-            return CONFIGURATIONS[request.config]()
+        if chosen is not None:
+            return chosen
         if device == CLUSTER:
             return None
         if self.resume is not None and not (device == "rtl" and self.resume.run.config.sparse):
@@ -262,7 +265,7 @@ class TrainingRun:
         """Refuse workers that do not suit the device, each other, or the data, as far as they are known."""
         options, data, device, sparse = self.options, self.data, self.device, self.request.sparse_workers
         if sparse and device != "emulator":
-            raise UserError("is for the emulator: in a cluster, p4sgd worker --sparse is one", field="sparse_workers")
+            raise UserError("is for the emulator: a cluster has p4sgd worker --config sparse", field="sparse_workers")
         if sparse < 0:
             raise UserError(f"must be at least 0, not {sparse}", field="sparse_workers")
         if sparse >= options.workers:
@@ -355,8 +358,8 @@ class TrainingRun:
             if isinstance(error, NetworkError):
                 what = f"--cluster {shlex.quote(str(self.request.cluster))}"
                 if self.device != CLUSTER:
-                    names = [name for name, make in PRESETS.items() if make() == self.config]
-                    what = " ".join([f"--workers {self.options.workers}", *(f"--config {name}" for name in names[:1])])
+                    named = [] if self.config is None else NamedConfig.find(self.config).options
+                    what = " ".join([f"--workers {self.options.workers}", *named])
                 error.add_note(f"p4sgd doctor --device {self.device} {what} says more")
             if self.checkpoint is not None and self.checkpoint.last:
                 error.add_note(resume_advice(self.checkpoint, self.ranks, words))

@@ -20,6 +20,7 @@ import msgspec
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.sim.cache import cache_directory
 
 
@@ -27,15 +28,14 @@ from p4sgd.sim.cache import cache_directory
 class ClusterRequest:
     """Options of `p4sgd cluster up`: a cluster ``file``, or a number of ``workers`` for which one is made.
 
-    The last ``sparse`` of them keep only features that are not 0, the others are of configuration ``config``; ``slots``
-    is None for its own. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
+    The last ``sparse`` of them keep only features that are not 0, the others are of configuration ``config``; all have
+    its slots. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
     """
 
     file: str | None
     workers: int
     sparse: int
-    config: str
-    slots: int | None
+    config: NamedConfig
     faults: tuple[str, ...]
     seed: int
 

@@ -34,7 +34,7 @@ from p4sgd.host.rpc.address import ControlAddress, ControlListener, check_addres
 from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.local_cluster import SOCKET, STAY, ClusterRequest, make_folder, python_command
-from p4sgd.hw.spec.config import CONFIGURATIONS
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
 
 _LOOK_S = 0.1  # time between two looks at the processes
@@ -288,16 +288,16 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
         check_address(address)  # or another process would seem to be the one that is started
     if any(worker.port for worker in workers):
         raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
-    slots = CONFIGURATIONS[request.config]().slots if request.slots is None else request.slots
+    sparse = NamedConfig.of("sparse", slots=request.config.config.slots)
     switch = cluster.aggregator
     words = ["switch", "serve", "--interface", UDP + udp_address_text(switch.address), "--control", switch.control]
     members = [_Member("switch", "aggregator", None, str(switch.control), words, folder / "switch.log")]
     for index, worker in enumerate(workers):
-        config = "sparse" if index >= len(workers) - request.sparse else request.config
+        config = sparse if index >= len(workers) - request.sparse else request.config
         words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]
-        words += ["--config", config, "--slots", str(slots)]
+        words += config.options
         words += [word for fault in request.faults for word in ("--fault", fault)]
         words += ["--seed", str(request.seed + index)]
         log = folder / f"worker{index}.log"
-        members.append(_Member(f"worker {index}", "worker", config, str(worker.control), words, log))
+        members.append(_Member(f"worker {index}", "worker", str(config), str(worker.control), words, log))
     return members

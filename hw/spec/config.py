@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
 
@@ -15,6 +16,17 @@ BANKS = 8  # samples of a micro-batch, one bank each; fixed by the packet, which
 _MAX_FEATURES = 1 << 24  # of a worker: their dot product of 8-bit features and 32-bit weights fits 64-bit integers
 _MAX_SPARSE_FEATURES = 1 << 26  # of a sparse worker, of which a sample has at most 2^24 that are not 0
 _SPARSE_MEMORIES = 4  # memories of a sparse worker's image: starts, keys, values and labels (`p4sgd.hw.spec.image`)
+
+SIZES = {
+    "engines": (1, 32),
+    "ports": (1, 2),
+    "lanes": (8, 64),
+    "chunks": (2, 65536),
+    "line_fifo_depth": (8, 1 << 20),
+    "slots": (2, 4096),
+    "table_segments": (16, 1024),
+}
+"""Least and largest value of each size of a `WorkerConfig`, by its name."""
 
 
 def _bits(count: int) -> int:
@@ -39,16 +51,7 @@ class WorkerConfig:
     sparse: bool = False  # it has a list of the features that are not 0 instead of planes, as only emulated workers do
 
     def __post_init__(self) -> None:
-        ranges = {
-            "engines": (1, 32),
-            "ports": (1, 2),
-            "lanes": (8, 64),
-            "chunks": (2, 65536),
-            "line_fifo_depth": (8, 1 << 20),
-            "slots": (2, 4096),
-            "table_segments": (16, 1024),
-        }
-        for name, (low, high) in ranges.items():
+        for name, (low, high) in SIZES.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"{name} must be {low} to {high}, not {value}")
@@ -189,3 +192,39 @@ PRESETS: dict[str, Callable[[], WorkerConfig]] = {name: getattr(WorkerConfig, na
 """Configurations of hardware by their names on the command line."""
 
 CONFIGURATIONS = {**PRESETS, "sparse": WorkerConfig.sparse_worker}  # configurations of hardware and of emulated workers
+
+
+@dataclass(frozen=True)
+class NamedConfig:
+    """A configuration as commands name it: one of `CONFIGURATIONS`, some sizes of which may be changed."""
+
+    name: str
+    config: WorkerConfig
+    board: str | None = None  # the board that it is for, if not that of the preset
+
+    @classmethod
+    def of(cls, name: str, *, board: str | None = None, **sizes: Any) -> "NamedConfig":
+        """One of `CONFIGURATIONS` with other ``sizes``; a ValueError if one is out of range or they do not fit."""
+        return cls(name, dataclasses.replace(CONFIGURATIONS[name](), **sizes), board)
+
+    @classmethod
+    def find(cls, config: WorkerConfig) -> "NamedConfig":
+        """A configuration by the name of the preset that it is, or that is most like it."""
+        return min((cls(name, config) for name in CONFIGURATIONS), key=lambda each: len(each.changes))
+
+    def __str__(self) -> str:
+        return " ".join(self.options[1:])
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is not as in the preset, by the keys of ``--set``."""
+        preset = CONFIGURATIONS[self.name]()
+        sizes = {name: getattr(self.config, name) for name in SIZES}
+        changed: dict[str, Any] = {name: value for name, value in sizes.items() if value != getattr(preset, name)}
+        return changed if self.board is None else changed | {"board": self.board}
+
+    @property
+    def options(self) -> list[str]:
+        """Words of the command line: ``--config small --set slots=16``."""
+        words = ["--config", self.name]
+        return words + [word for key, value in self.changes.items() for word in ("--set", f"{key}={value}")]

@@ -22,12 +22,13 @@ import numpy as np
 from support.random_image import random_image
 from support.script import parser_of, show
 
+from p4sgd.host.configuration import named_config
 from p4sgd.host.devices import Device
 from p4sgd.host.devices.faults import simulated_faults
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.losses import get_loss
-from p4sgd.hw.spec.config import BANKS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
@@ -86,10 +87,11 @@ def main() -> None:
     parser = parser_of(
         __doc__, features=1024, precision=8, workers=1, stale=False, stalls=0.0, seed=0, batch=[8, 16, 64, 256]
     )
-    parser.add_argument("--config", choices=PRESETS, default="small")
+    parser.add_argument("--config", default="small")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--mini-batches", type=int, nargs=2, default=[2, 4], help="of the two runs of a pair")
     options = parser.parse_args()
-    config: WorkerConfig = PRESETS[options.config]()
+    config = named_config(options.config, options.set, hardware=True).config
     chances = [0.0, simulated_faults({"memory_stall": options.stalls})["memory_stall"]] if options.stalls else [0.0]
     results, rate = [], 0.0
     for chance in chances:

@@ -23,7 +23,7 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES, frame_bytes
 
 PROCESSES = 4
-DENSE, SPARSE = "--config u280", "--sparse"
+DENSE, SPARSE = "--config u280", "--config sparse"
 
 
 @dataclass

@@ -20,6 +20,7 @@ import sklearn.datasets
 from support.directory_cycles import schedule
 from support.script import parser_of, show
 
+from p4sgd.host.configuration import named_config
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.synth import SHAPES, make_source
 from p4sgd.host.image import Shard
@@ -28,7 +29,7 @@ from p4sgd.host.image.packing import quantized_values
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.dealing.columns import SAMPLED, heat_order
 from p4sgd.host.training.dealing.costs import ENTRY_NS, ListedLines, lines_by_ones
-from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.timing import BOARDS_NETWORK, mini_batch_cycles
 
 
@@ -166,13 +167,15 @@ def main() -> None:
     """Print the table."""
     names = ("rcv1", "real-sim", "avazu", "criteo", "kdd12", "digits")
     parser = parser_of(__doc__, boards=2, samples=16_384, batch=64, precision=8, network=BOARDS_NETWORK)
-    parser.add_argument("--config", choices=list(PRESETS), default="u280")
+    parser.add_argument("--config", default="u280")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--shapes", nargs="+", choices=names, default=names)
     options, rows = parser.parse_args(), []
+    config = named_config(options.config, options.set, hardware=True)
     for name in options.shapes:
         loaded = load(name, options.samples, options.batch, options.precision)
-        rows.append([name, *Estimate(*loaded, PRESETS[options.config](), options).row()])
-    title = f"{options.boards} {options.config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
+        rows.append([name, *Estimate(*loaded, config.config, options).row()])
+    title = f"{options.boards} {config}, B = {options.batch}, P = {options.precision}: modelled ns a sample"
     columns = ("chunks not 0", "their lines", "a core", "boards", "directories", "predicted", "gain")
     show(title, ("", *columns, "split", "columns", "directories", "predicted", "columns", "gain"), rows)
 

@@ -6,6 +6,9 @@ import pytest
 from support.shared import make_once
 
 from p4sgd.build.fpga import heartbeat, kernel, vitis, vivado
+from p4sgd.hw.spec.config import NamedConfig
+
+TINY = NamedConfig.of("tiny")
 
 _KERNELS = {name: cache(getattr(kernel, name)) for name in ("worker", "cmac", "emulated_cmac", "aggregator")}
 """Functions that make kernels, each of which takes seconds, but only once in a process."""
@@ -33,8 +36,8 @@ def _vendor_folders(tmp_path_factory):
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
             _make_once(patch)
-            vitis.build("tiny", folder / "vitis", board="u280")
-            vivado.build("tiny", folder / "vivado", board="u280")
+            vitis.build(TINY, folder / "vitis", board="u280")
+            vivado.build(TINY, folder / "vivado", board="u280")
 
     return make_once(tmp_path_factory, "vendor_folders", make)
 
@@ -51,7 +54,7 @@ def vivado_folder(_vendor_folders):
 
 @pytest.fixture(scope="session")
 def debug_folder(tmp_path_factory):
-    return make_once(tmp_path_factory, "debug", lambda folder: vitis.build("tiny", folder, board="u280", debug=True))
+    return make_once(tmp_path_factory, "debug", lambda folder: vitis.build(TINY, folder, board="u280", debug=True))
 
 
 @pytest.fixture(scope="session")
@@ -63,4 +66,4 @@ def demo_folder(tmp_path_factory):
 def selftest_folder(tmp_path_factory):
     """With the equaliser for copper."""
     options = {"board": "u280", "cable": "copper", "self_test": True}
-    return make_once(tmp_path_factory, "selftest", lambda folder: vitis.build("tiny", folder, **options))
+    return make_once(tmp_path_factory, "selftest", lambda folder: vitis.build(TINY, folder, **options))

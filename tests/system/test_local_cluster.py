@@ -145,7 +145,7 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     user.await_processes(lambda count: count == 4)
     shown = json.loads(user.run("cluster", "status", "--json", status=1))["members"]
     assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]
-    assert [each["config"] for each in shown] == [None, "tiny", "tiny", "sparse"]
+    assert [each["config"] for each in shown] == [None, "tiny", "tiny", "sparse --set slots=4"]
     assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
     said = user.run("train", *TRAIN, *CLUSTER, status=2)
     assert re.search(r"worker 1 at unix:\S+/worker1 is not there .*", said)
@@ -218,7 +218,7 @@ def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
             r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
         ),
         ({}, ("--sparse-workers", "2"), "--sparse-workers 2: there are only 1 workers"),
-        ({}, ("--slots", "7"), "--slots must be a power of two, not 7"),
+        ({}, ("--set", "slots=7"), "--set: slots must be a power of two, not 7"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
     ],
     ids=["tcp", "sparse", "slots", "workers"],

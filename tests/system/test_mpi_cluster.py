@@ -61,7 +61,7 @@ def test_ranks_may_be_workers_themselves(loss, new_lab):
 )
 def test_what_ends_a_run_is_told_once_and_others_begin(new_lab, break_it, status, says):
     """One of the workers is sparse."""
-    lab = new_lab(config=["tiny", "--sparse --slots 4"])
+    lab = new_lab(config=["tiny", "--config sparse --set slots=4"])
     words = ("digits:3", "--epochs", 5000, "--batch", 64, "--scaling", "maxabs", "--checkpoint", "state", "--quiet")
     with started(*words, *CLUSTER, ranks=RANKS, cwd=lab.folder) as run:
         await_file(lab.folder / "state", run)

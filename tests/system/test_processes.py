@@ -20,7 +20,7 @@ PATIENT = "resend_us = 20000"
 RUN = ("breast_cancer", "--epochs", "3", "--batch", "32")
 LONG = ("digits:3", "--epochs", "100", "--batch", "64")
 CLUSTER = ("--device", "cluster", "--cluster", "cluster.toml")
-SPARSE = "--sparse --slots 4"
+SPARSE = "--config sparse --set slots=4"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
 from p4sgd.host.cli.app import main
-from p4sgd.hw.spec.config import PRESETS
+from p4sgd.hw.spec.config import PRESETS, NamedConfig
 from p4sgd.hw.spec.selftest import KERNEL
 
 CONFIGS = ("u280", "u280_deep", "u55c", "u50")
@@ -88,7 +88,7 @@ def test_folders_of_the_boards(name, tmp_path, monkeypatch):
             done = CliRunner().invoke(main, command.split()[1:])
             assert done.exit_code == 0, done.output
     else:
-        build(name, out, board=board, self_test=True)
+        build(NamedConfig.of(name), out, board=board, self_test=True)
     report = check(open_folder(out), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
     config, board = PRESETS[name](), BOARDS[board]

@@ -20,7 +20,7 @@ from p4sgd.build.generate.boards import BOARD_OF, BOARDS, map_memories
 from p4sgd.host.cli.app import main
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.kernel.verilog import KernelVerilog
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, NamedConfig, WorkerConfig
 
 pytestmark = pytest.mark.usefixtures("kernels_made_once")
 
@@ -112,7 +112,7 @@ def test_cages_are_quads_of_the_network_die(board):
 def test_folders_of_other_boards(tmp_path, board, platform, part, lanes, cage):
     """Any configuration goes on any board with room for it; wanted are the facts of public designs, typed anew."""
     out = tmp_path / "out"
-    build("tiny", out, board=board)
+    build(NamedConfig.of("tiny"), out, board=board)
     report = check(open_folder(out))
     assert not report.problems, "\n".join(map(str, report.problems))
     link = (out / "link_hw.cfg").read_text().splitlines()
@@ -150,7 +150,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path, words):
 def test_a_foreign_folder_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ForeignFolderError):
-        build("tiny", tmp_path, board="u280")
+        build(NamedConfig.of("tiny"), tmp_path, board="u280")
     done = p4sgd("build", "check", tmp_path)
     assert done.returncode == 2
     assert "was not made by" in done.stderr

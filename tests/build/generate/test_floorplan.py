@@ -13,7 +13,7 @@ from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, floorplan, placement, shared_die, slice_dies
 from p4sgd.build.generate.verilog import FLOORPLAN, generate
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import PRESETS, NamedConfig, WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 VENDOR = """
@@ -127,7 +127,6 @@ def test_slices_of_a_u280():
 def test_only_for_boards(tmp_path, monkeypatch):
     """`generate` writes a floor plan for configurations of boards; what it writes for others, its own tests list."""
     assert set(PRESETS) - set(BOARD_OF) == {"tiny", "small"}
-    monkeypatch.setattr(verilog, "BOARD_OF", {"tiny": "u50"})
     monkeypatch.setattr(verilog, "AggregatorConfig", lambda **_: AggregatorConfig(slots=16))  # sooner made
-    generate("tiny", tmp_path / "board")
+    generate(NamedConfig.of("tiny", board="u50"), tmp_path / "board")
     assert "Alveo U50" in (tmp_path / "board" / FLOORPLAN).read_text()

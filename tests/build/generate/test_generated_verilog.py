@@ -1,20 +1,19 @@
 """What `generate` writes elaborates in Verilator and in yosys, and comes out the same twice."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from support.command_line import p4sgd
 from support.shared import make_once
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
-from p4sgd.hw.spec.config import PRESETS, WorkerConfig
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 COMMAND = "p4sgd generate --config small --out verilog"
 """That of two READMEs."""
 
-TWO_ENGINES = replace(WorkerConfig.tiny(), engines=2)
+TWO_ENGINES = NamedConfig.of("tiny", engines=2)
 
 
 @pytest.fixture(scope="session")
@@ -22,9 +21,7 @@ def generated(tmp_path_factory):
     """Folder of the smallest worker with two engines."""
 
     def make(folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(PRESETS, "two_engines", lambda: TWO_ENGINES)
-            generate("two_engines", folder)
+        generate(TWO_ENGINES, folder)
 
     return make_once(tmp_path_factory, "two_engines", make)
 
@@ -50,7 +47,9 @@ def test_files_are_complete_and_marked(generated):
     }
     for path in generated.iterdir():
         if path.name != FILE_LIST:
-            assert "p4sgd generate --config two_engines" in "".join(path.read_text().splitlines()[:3]), path.name
+            assert "p4sgd generate --config tiny --set engines=2" in "".join(path.read_text().splitlines()[:3]), (
+                path.name
+            )
 
 
 @pytest.mark.slow
@@ -59,7 +58,7 @@ def test_same_bytes_in_another_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = p4sgd(*COMMAND.split()[1:], PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
-    for path in generate("small", tmp_path / "again"):
+    for path in generate(NamedConfig.of("small"), tmp_path / "again"):
         assert path.read_bytes() == (tmp_path / "verilog" / path.name).read_bytes(), path.name
 
 
@@ -76,7 +75,7 @@ def test_modules(generated):
 def test_the_worker_has_its_build_id(generated):
     """An engine knows none."""
     text = (generated / f"{WORKER}.v").read_text()
-    worker, engine = worker_verilog(TWO_ENGINES, build_id=5)
+    worker, engine = worker_verilog(TWO_ENGINES.config, build_id=5)
     assert worker not in text
     assert engine in text
 
@@ -85,5 +84,5 @@ def test_the_worker_has_its_build_id(generated):
 @pytest.mark.parametrize("arguments", [{"ports": 0}, {"ports": 33}, {"build_id": -1}, {"build_id": 1 << 32}])
 def test_bad_numbers_write_nothing(tmp_path, arguments):
     with pytest.raises(ValueError, match="must be"):
-        generate("tiny", tmp_path / "out", **arguments)
+        generate(NamedConfig.of("tiny"), tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()

@@ -23,6 +23,10 @@ GOOD = "1 1:0.5 2:1\n-1 1:-0.5 3:2\n" * 20
 FILES = {
     "good.csv": "1,2,0\n3,4,1\n" * 8,
     "good.libsvm": GOOD,
+    "mine.toml": "engine = 2",
+    "text.toml": "engines = '2'",
+    "many.toml": "base = 'u50'\nengines = 64",
+    "sparse.toml": "base = 'sparse'",
     "word.csv": "1,2,0\n1,x,1\n",
     "word.libsvm": f"{GOOD}1 1:x\n",
     "one.libsvm": "1 1:1\n1 1:2\n",
@@ -110,9 +114,20 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --loss reg:squarederror", "'reg:squarederror', which is squared here: choose one of"),
     ("train breast_cancer --device abacus", "--device.*'abacus'.*emulator, rtl"),
     ("train breast_cancer --config huge", "--config.*'huge'.*tiny, small, u280, .*, sparse"),
+    ("generate --config mine.toml --out new", "mine.toml: .* no 'engine': did you mean engines\\?"),
+    ("generate --config text.toml --out new", "text.toml: engines: expected `int`, got `str`"),
+    ("generate --config many.toml --out new", "many.toml: engines must be 1 to 32, not 64"),
+    ("generate --config away.toml --out new", "away.toml: cannot read the configuration: No such file"),
+    ("generate --config sparse.toml --out new", "sparse.toml: base: there is no configuration 'sparse': .* u55c$"),
+    ("generate --config tiny --set board=u51 --out new", "tiny --set board=u51 is for u51: .* u280, u50, u55c"),
+    ("resources --config tiny --set engines", "--set engines: .* as in slots=16"),
+    ("train breast_cancer --set slots=4", "--set slots=4 .*: name it with --config"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
     ("train breast_cancer --config sparse", "makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
-    ("train iris --workers 3 --sparse-workers 2 --device rtl", "is for the emulator: .*p4sgd worker --sparse is one"),
+    (
+        "train iris --workers 3 --sparse-workers 2 --device rtl",
+        "is for the emulator: .*p4sgd worker --config sparse",
+    ),
     ("train iris:1 --workers 2 --sparse-workers 1 --precondition block --unit 8", "whitening .*leave --precondition"),
     ("train iris:1 --device cluster", "--device cluster needs --cluster"),
     ("train iris:1 --device cluster --cluster info.toml", r"info\.toml: "),
@@ -271,8 +286,7 @@ SERVED = [
 BOARD = "worker --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
-    ("tiny --slots 3", "--slots must be a power of two, not 3"),
-    ("tiny --sparse", "--sparse is --config sparse: leave --config tiny or --sparse out"),
+    ("tiny --set slots=3", "--set: slots must be a power of two, not 3"),
     ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
     ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),

@@ -1,0 +1,81 @@
+"""The configuration of a worker that a user names: one of ours or a TOML file, some sizes of which may be changed."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, SIZES, NamedConfig
+
+_BASE = "small"  # gives the sizes that a file does not name, if it does not say which configuration does
+
+_Keys: Any = msgspec.defstruct(
+    "_Keys",
+    [
+        *((name, str | msgspec.UnsetType, msgspec.UNSET) for name in ("base", "board")),
+        *((name, int | msgspec.UnsetType, msgspec.UNSET) for name in SIZES),
+    ],
+    forbid_unknown_fields=True,
+)
+"""Keys of a configuration file and of ``--set``."""
+
+
+def named_config(text: str, settings: Iterable[str] = (), *, hardware: bool = False) -> NamedConfig:
+    """The configuration that ``text`` names, with ``settings`` such as ``slots=16``.
+
+    ``text`` is a name in `CONFIGURATIONS`, in `PRESETS` for ``hardware``, or that of a file, ``….toml``. A file has
+    sizes of a `WorkerConfig`; ``base``, the configuration that has the others, by default small; and ``board``, for
+    which the worker is made, by default that of the base. Each setting replaces one of these keys. `UserError` if
+    there is no such configuration, file or key, or a value is out of range.
+    """
+    known, values, where = PRESETS if hardware else CONFIGURATIONS, {"base": text}, f"--config {text}"
+    if text not in known and Path(text).suffix == ".toml":
+        values, where = {"base": _BASE} | _read(Path(text)), text
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise UserError(f"--set {setting}: a size needs a value, as in slots=16")
+        values |= _convert({key.replace("-", "_"): value}, f"--set {setting}", strict=False)
+        where = "--set"
+    base = values.pop("base")
+    if base not in known:
+        begin = "" if base == text else f"{where}: base: "
+        raise UserError(
+            f"{begin}there is no configuration {base!r}: choose one of {', '.join(known)}"
+            f"{', or a file, FILE.toml' * (base == text)}"
+        )
+    try:
+        return NamedConfig.of(base, **values)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The keys of a file."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
+    return _convert(document, str(path), strict=True)
+
+
+def _convert(values: Mapping[str, Any], where: str, *, strict: bool) -> dict[str, Any]:
+    """Keys with their values, which are texts unless ``strict``."""
+    try:
+        found = msgspec.convert(values, _Keys, strict=strict)
+    except msgspec.ValidationError as error:
+        problem, _, key = str(error).partition(" - at `$.")
+        if unknown := re.search("unknown field `(.*)`", problem):
+            names = _Keys.__struct_fields__
+            near = difflib.get_close_matches(unknown[1], names, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise UserError(f"{where}: a configuration has no {unknown[1]!r}: {remedy}") from error
+        raise UserError(f"{where}: {key.rstrip('`')}: {problem[0].lower()}{problem[1:]}") from error
+    return {name: getattr(found, name) for name in values}
