@@ -12,6 +12,7 @@
  *
  * Parameters (spin -a -DNAME=VALUE):
  *   WORKERS     2, 3 or 4
+ *   RACKS       2 or 3: worker w is behind an aggregator of rack w mod RACKS, and those are behind another one; else 1
  *   ROUNDS      round numbers, a power of two up to 8; they stand for the 2^16 of the protocol
  *   FIRST       first round; its default lies just before the wrap
  *   OPERATIONS  operations of each worker, less than ROUNDS; 0 is without end. Without end, packets that are more than
@@ -25,6 +26,9 @@
 
 #ifndef WORKERS
 #define WORKERS 2
+#endif
+#ifndef RACKS
+#define RACKS 1
 #endif
 #ifndef ROUNDS
 #define ROUNDS 8
@@ -60,6 +64,27 @@
 #define BIT(n) (1 << (n))
 #define ALL (BIT(WORKERS) - 1)
 
+/* Aggregators, the top one last. Cables lead up from each worker and, numbered after these, from each rack. */
+#if RACKS == 1
+#define TOP 0
+#define CABLES WORKERS
+#define HOME(e) 0
+#define MEMBERS(at) ALL
+#define WHOLE(at) ALL
+#else
+#define TOP RACKS
+#define CABLES (WORKERS + RACKS)
+#define UP(at) (WORKERS + (at)) /* the cable that leads up from a rack */
+#define HOME(e) ((e) < WORKERS -> (e) % RACKS : TOP) /* where a cable leads */
+#if RACKS == 2
+#define OF_RACK(at) ((BIT(0) | BIT(2)) << (at) & ALL)
+#else
+#define OF_RACK(at) ((BIT(0) | BIT(3)) << (at) & ALL)
+#endif
+#define MEMBERS(at) ((at) == TOP -> BIT(CABLES) - BIT(WORKERS) : OF_RACK(at))
+#define WHOLE(at) ((at) == TOP -> MEMBERS(TOP) : OF_RACK(at) | BIT(UP(at))) /* the parent has a bit, too */
+#endif
+
 /*
  * A sum is the set of the partials in it: one bit for each job, operation and worker, so different sets have different
  * sums. A partial that is added twice sets the bit TWICE.
@@ -89,7 +114,7 @@ typedef Slot {
     int sum
 };
 
-/* Packets of a job that were sent by or to a worker: one bit for each round. */
+/* Packets of a job on a cable, up and down: one bit for each round. */
 typedef Network {
     byte partials;
     byte acks;
@@ -98,17 +123,28 @@ typedef Network {
 };
 
 Worker worker[WORKERS];
-Slot slot;
-Network network[JOBS * WORKERS];
-int told[JOBS * TAGS]; /* the sum in the FULLs of each round; one is enough, as they must not differ */
-bool healed;           /* the network has become a good one */
+Slot slot[TOP + 1];
+Network network[JOBS * CABLES];
+int told[(TOP + 1) * JOBS * TAGS]; /* the sum in an aggregator's FULLs of each round, which must not differ */
+#if RACKS > 1
+int asked[RACKS * JOBS * TAGS]; /* and in a rack's PARTIALs */
+#endif
+bool healed; /* the network has become a good one */
 bool restarted;
 
 /* These have a meaning only within a step, so they are no part of a state. */
 hidden byte i;
-hidden byte answer;       /* bitmap of the workers that the aggregator answers */
+hidden byte answer;       /* bitmap of the cables that an aggregator answers on */
 hidden byte answer_round;
+hidden byte here;         /* the aggregator that a packet comes to */
+hidden int carried;       /* and its values */
+hidden byte asks;         /* whether it sends what it has got on to its parent */
 hidden byte changed;      /* whether a state machine has changed */
+#if RACKS > 1
+hidden byte k;
+hidden byte top_answer;      /* bitmap of the racks' cables that the top aggregator answers on */
+hidden byte top_round;
+#endif
 
 /* The preprocessor has no loops. */
 #if WORKERS == 2
@@ -125,75 +161,105 @@ hidden byte changed;      /* whether a state machine has changed */
 #define ANY_WORKER(IS, w) (IS(0, w) || IS(1, w) || IS(2, w) || IS(3, w))
 #endif
 
-#define NET(j, w) network[(j) * WORKERS + (w)]
+#define NET(j, e) network[(j) * CABLES + (e)]
+#define TOLD(at, j, r) told[(at) * JOBS * TAGS + GROUP(j, r)]
+#define ASKED(at, j, r) asked[(at) * JOBS * TAGS + GROUP(j, r)]
 
 /* ---- the aggregator's side (spin allows no parameter of an inline to be the beginning of a field's name) ---- */
 
-inline add(in_job, w, in_round) {
+/* All of its members have sent a packet: those of the top one get the answer, those of a rack when the parent's comes. */
+inline members_are_complete(at) {
+#if RACKS > 1
+    asks = (at) != TOP;
+    answer = (asks -> 0 : MEMBERS(at))
+#else
+    answer = ALL
+#endif
+}
+
+inline add(at, e, value) {
     if
-    :: slot.sum & VALUE(in_job, w, in_round) -> slot.sum = slot.sum | TWICE
-    :: else -> slot.sum = slot.sum | VALUE(in_job, w, in_round)
+    :: slot[at].sum & (value) -> slot[at].sum = slot[at].sum | TWICE
+    :: else -> slot[at].sum = slot[at].sum | (value)
     fi;
-    slot.aggregated = slot.aggregated | BIT(w);
+    slot[at].aggregated = slot[at].aggregated | BIT(e);
     changed = true;
-    answer = (slot.aggregated == ALL -> ALL : 0)
+    if
+    :: slot[at].aggregated == MEMBERS(at) -> members_are_complete(at)
+    :: else -> skip
+    fi
 }
 
 /* Begin a round: the values replace the sum. */
-inline begin_round(in_round) {
-    slot.round = in_round;
-    slot.aggregated = 0;
-    slot.acknowledged = 0;
-    slot.sum = 0;
+inline begin_round(at, in_round) {
+    slot[at].round = in_round;
+    slot[at].aggregated = 0;
+    slot[at].acknowledged = 0;
+    slot[at].sum = 0;
 #if !OPERATIONS
     /* Packets that are more than ROUNDS / 2 rounds late are removed, and what they carried. */
 #define GONE(r) (((r) + ROUNDS / 2 - 1) % ROUNDS)
-    for (i : 0 .. WORKERS - 1) {
-        NET(slot.job, i).partials = NET(slot.job, i).partials & ~BIT(GONE(in_round));
-        NET(slot.job, i).acks = NET(slot.job, i).acks & ~BIT(GONE(in_round));
-        NET(slot.job, i).fulls = NET(slot.job, i).fulls & ~BIT(GONE(in_round));
-        NET(slot.job, i).clears = NET(slot.job, i).clears & ~BIT(GONE(in_round))
+    for (i : 0 .. CABLES - 1) {
+        if
+        :: MEMBERS(at) & BIT(i) ->
+            NET(slot[at].job, i).partials = NET(slot[at].job, i).partials & ~BIT(GONE(in_round));
+            NET(slot[at].job, i).acks = NET(slot[at].job, i).acks & ~BIT(GONE(in_round));
+            NET(slot[at].job, i).fulls = NET(slot[at].job, i).fulls & ~BIT(GONE(in_round));
+            NET(slot[at].job, i).clears = NET(slot[at].job, i).clears & ~BIT(GONE(in_round));
+#if RACKS > 1
+            if
+            :: (at) == TOP -> ASKED(i - WORKERS, slot[at].job, GONE(in_round)) = 0
+            :: else -> skip
+            fi
+#endif
+        :: else -> skip
+        fi
     }
-    told[GROUP(slot.job, GONE(in_round))] = 0
+    TOLD(at, slot[at].job, GONE(in_round)) = 0
 #endif
 }
 
 #ifdef MUTANT_TAKES_ANY_JOB
-#define IS_FOREIGN(j) false
+#define IS_FOREIGN(at, j) false
 #else
-#define IS_FOREIGN(j) ((j) != slot.job)
+#define IS_FOREIGN(at, j) ((j) != slot[at].job)
 #endif
 
-/* PARTIAL(r) of worker w arrives at the aggregator; `answer` is the bitmap of the workers that get FULL(r). */
-inline take_partial(in_job, w, in_round) {
+/* PARTIAL(r) arrives by cable e; `answer` is the bitmap of the cables that get FULL(r). */
+inline take_partial(at, in_job, e, in_round, value) {
     answer = 0;
+    asks = false;
     answer_round = in_round;
     if
-    :: IS_FOREIGN(in_job) -> skip
+    :: IS_FOREIGN(at, in_job) -> skip
 #ifdef FORGETFUL
     :: else ->
         if
-        :: slot.acknowledged == ALL || slot.aggregated == 0 -> begin_round(in_round)
-        :: else -> slot.round = in_round
+        :: slot[at].acknowledged == ALL || slot[at].aggregated == 0 -> begin_round(at, in_round)
+        :: else -> slot[at].round = in_round
         fi;
         if
-        :: !(slot.aggregated & BIT(w)) -> add(in_job, w, in_round)
-        :: else -> answer = (slot.aggregated == ALL -> BIT(w) : 0)
+        :: !(slot[at].aggregated & BIT(e)) -> add(at, e, value)
+        :: else -> answer = (slot[at].aggregated == ALL -> BIT(e) : 0)
         fi
 #else
-    :: !IS_FOREIGN(in_job) && in_round == AFTER(slot.round) ->
-        begin_round(in_round);
-        add(in_job, w, in_round)
-    :: !IS_FOREIGN(in_job) && in_round == slot.round && slot.aggregated != 0 ->
+    :: !IS_FOREIGN(at, in_job) && in_round == AFTER(slot[at].round) ->
+        begin_round(at, in_round);
+        add(at, e, value)
+    :: !IS_FOREIGN(at, in_job) && in_round == slot[at].round && slot[at].aggregated != 0 ->
 #ifdef MUTANT_ADDS_TWICE
-        slot.aggregated = (slot.aggregated == ALL -> ALL : slot.aggregated & ~BIT(w));
+        slot[at].aggregated = (slot[at].aggregated == ALL -> ALL : slot[at].aggregated & ~BIT(e));
 #endif
         if
-        :: !(slot.aggregated & BIT(w)) -> add(in_job, w, in_round)
+        :: !(slot[at].aggregated & BIT(e)) -> add(at, e, value)
 #ifdef MUTANT_TELLS_ONCE
         :: else -> skip
 #else
-        :: else -> answer = (slot.aggregated == ALL -> BIT(w) : 0)
+        :: else ->
+            answer = (slot[at].aggregated == WHOLE(at) -> BIT(e) : 0);
+#if RACKS > 1 && !defined(MUTANT_ASKS_ONCE)
+            asks = slot[at].aggregated != WHOLE(at) && slot[at].aggregated == MEMBERS(at)
+#endif
 #endif
         fi
     :: else -> skip
@@ -201,38 +267,99 @@ inline take_partial(in_job, w, in_round) {
     fi
 }
 
-/* ACK(r) of worker w arrives at the aggregator; `answer` is the bitmap of the workers that get CLEAR. */
-inline take_ack(in_job, w, in_round) {
+/* ACK(r) arrives by cable e; `answer` is the bitmap of the cables that get CLEAR. */
+inline take_ack(at, in_job, e, in_round) {
     answer = 0;
+    asks = false;
 #ifdef MUTANT_COUNTS_LATE_ACKS
-    answer_round = slot.round;
+    answer_round = slot[at].round;
 #else
     answer_round = in_round;
 #endif
     if
-    :: IS_FOREIGN(in_job) -> skip
+    :: IS_FOREIGN(at, in_job) -> skip
 #ifdef FORGETFUL
     :: else ->
-        changed = changed || !(slot.acknowledged & BIT(w));
-        slot.acknowledged = slot.acknowledged | BIT(w);
-        answer = (slot.acknowledged == ALL -> ALL : 0)
+        changed = changed || !(slot[at].acknowledged & BIT(e));
+        slot[at].acknowledged = slot[at].acknowledged | BIT(e);
+        answer = (slot[at].acknowledged == ALL -> ALL : 0)
 #else
-    :: !IS_FOREIGN(in_job) && answer_round == slot.round && slot.aggregated == ALL ->
+    :: !IS_FOREIGN(at, in_job) && answer_round == slot[at].round && slot[at].aggregated == WHOLE(at) ->
         if
-        :: slot.acknowledged & BIT(w) -> answer = (slot.acknowledged == ALL -> BIT(w) : 0)
+        :: slot[at].acknowledged & BIT(e) ->
+            answer = (slot[at].acknowledged == WHOLE(at) -> BIT(e) : 0);
+#if RACKS > 1 && !defined(MUTANT_ACKNOWLEDGES_ONCE)
+            asks = slot[at].acknowledged != WHOLE(at) && slot[at].acknowledged == MEMBERS(at)
+#endif
         :: else ->
-            slot.acknowledged = slot.acknowledged | BIT(w);
+            slot[at].acknowledged = slot[at].acknowledged | BIT(e);
             changed = true;
-            answer = (slot.acknowledged == ALL -> ALL : 0)
+            if
+            :: slot[at].acknowledged == MEMBERS(at) ->
+                members_are_complete(at);
+#ifdef MUTANT_CLEARS_FIRST
+                slot[at].acknowledged = WHOLE(at);
+                asks = false;
+                answer = MEMBERS(at)
+#endif
+            :: else -> skip
+            fi
         fi
 #ifndef MUTANT_IGNORES_LATE_ACKS
-    :: !IS_FOREIGN(in_job) && answer_round != slot.round && slot.aggregated != 0 && IS_BEFORE(in_round, slot.round) ->
-        answer = BIT(w)
+    :: !IS_FOREIGN(at, in_job) && answer_round != slot[at].round && slot[at].aggregated != 0 &&
+       IS_BEFORE(in_round, slot[at].round) ->
+        answer = BIT(e)
 #endif
     :: else -> skip
 #endif
     fi
 }
+
+#if RACKS > 1
+#ifdef MUTANT_TAKES_ANY_FULL
+#define IS_ROUND_OF_FULL(at, r) true
+#else
+#define IS_ROUND_OF_FULL(at, r) ((r) == slot[at].round)
+#endif
+#ifdef MUTANT_TAKES_ANY_CLEAR_FROM_ABOVE
+#define IS_ROUND_OF_CLEAR(at, r) true
+#else
+#define IS_ROUND_OF_CLEAR(at, r) ((r) == slot[at].round)
+#endif
+
+/* FULL(r) of the parent arrives at a rack: its sums take the place of those that it was sent. */
+inline take_parents_full(at, in_job, in_round, sums) {
+    answer = 0;
+    answer_round = slot[at].round;
+    if
+    :: !IS_FOREIGN(at, in_job) && IS_ROUND_OF_FULL(at, in_round) && slot[at].aggregated == MEMBERS(at) ->
+        slot[at].aggregated = WHOLE(at);
+#ifdef MUTANT_ADDS_FULL
+        slot[at].sum = (slot[at].sum & (sums) -> TWICE : 0) | slot[at].sum | (sums);
+#else
+#ifndef MUTANT_KEEPS_SUMS
+        slot[at].sum = sums;
+#endif
+#endif
+        changed = true;
+        answer = MEMBERS(at)
+    :: else -> skip
+    fi
+}
+
+/* CLEAR(r) of the parent arrives at a rack. */
+inline take_parents_clear(at, in_job, in_round) {
+    answer = 0;
+    answer_round = slot[at].round;
+    if
+    :: !IS_FOREIGN(at, in_job) && IS_ROUND_OF_CLEAR(at, in_round) && slot[at].acknowledged == MEMBERS(at) ->
+        slot[at].acknowledged = WHOLE(at);
+        changed = true;
+        answer = MEMBERS(at)
+    :: else -> skip
+    fi
+}
+#endif
 
 /* ---- the worker's side ---- */
 
@@ -288,65 +415,125 @@ inline take_clear(in_job, w, in_round) {
     fi
 }
 
-/* ---- what may happen at any time while the network is bad: packets to and from each worker ---- */
+/* ---- what may happen at any time while the network is bad: packets on each cable ---- */
 
 #define SEND(set, r) set = set | BIT(r)
 #define IS_SENT(set, r) (!healed && ((set) & BIT(r)))
 
 /* The last statement does nothing: a d_step must not end with a loop. */
-#define SEND_TO_ANSWERED(set, r) \
-    for (i : 0 .. WORKERS - 1) { \
+#define SEND_TO_ANSWERED(at, set, r) \
+    for (i : 0 .. CABLES - 1) { \
         if \
-        :: answer & BIT(i) -> SEND(NET(slot.job, i).set, r) \
+        :: answer & BIT(i) -> SEND(NET(slot[at].job, i).set, r) \
         :: else -> skip \
         fi \
     } \
     skip
 
-inline partial_arrives(in_job, w, in_round) {
-    printf("PARTIAL(%d) of worker %d, job %d, comes to the aggregator\n", in_round, w, in_job);
-    take_partial(in_job, w, in_round);
+/* No two FULLs of a round differ. */
+inline send_fulls(at) {
     if
     :: answer ->
-        /* No two FULLs of a round differ. */
-        assert(told[GROUP(slot.job, in_round)] == 0 || told[GROUP(slot.job, in_round)] == slot.sum);
-        told[GROUP(slot.job, in_round)] = slot.sum
+        assert(TOLD(at, slot[at].job, answer_round) == 0 || TOLD(at, slot[at].job, answer_round) == slot[at].sum);
+        TOLD(at, slot[at].job, answer_round) = slot[at].sum
     :: else -> skip
     fi;
-    SEND_TO_ANSWERED(fulls, in_round)
+    SEND_TO_ANSWERED(at, fulls, answer_round)
 }
 
-inline ack_arrives(in_job, w, in_round) {
-    printf("ACK(%d) of worker %d, job %d, comes to the aggregator\n", in_round, w, in_job);
-    take_ack(in_job, w, in_round);
-    SEND_TO_ANSWERED(clears, answer_round)
+inline partial_arrives(in_job, e, in_round) {
+    here = HOME(e);
+    carried = VALUE(in_job, e, in_round);
+#if RACKS > 1
+    if
+    :: here == TOP -> carried = ASKED(e - WORKERS, in_job, in_round)
+    :: else -> skip
+    fi;
+#endif
+    printf("PARTIAL(%d) of cable %d, job %d, comes to aggregator %d\n", in_round, e, in_job, here);
+    take_partial(here, in_job, e, in_round, carried);
+#if RACKS > 1
+    if
+    :: asks ->
+        /* No two PARTIALs of a rack and a round differ. */
+        assert(ASKED(here, in_job, in_round) == 0 || ASKED(here, in_job, in_round) == slot[here].sum);
+        ASKED(here, in_job, in_round) = slot[here].sum;
+        SEND(NET(in_job, UP(here)).partials, in_round)
+    :: else -> skip
+    fi;
+#endif
+    send_fulls(here)
 }
 
-inline full_arrives(in_job, w, in_round) {
+inline ack_arrives(in_job, e, in_round) {
+    here = HOME(e);
+    printf("ACK(%d) of cable %d, job %d, comes to aggregator %d\n", in_round, e, in_job, here);
+    take_ack(here, in_job, e, in_round);
+#if RACKS > 1
+    if
+    :: asks -> SEND(NET(in_job, UP(here)).acks, in_round)
+    :: else -> skip
+    fi;
+#endif
+    SEND_TO_ANSWERED(here, clears, answer_round)
+}
+
+inline full_arrives_at_worker(in_job, w, in_round) {
     changed = false;
-    take_full(in_job, w, in_round, told[GROUP(in_job, in_round)]);
+    here = HOME(w);
+    take_full(in_job, w, in_round, TOLD(here, in_job, in_round));
     if
     :: changed -> SEND(NET(worker[w].job, w).acks, worker[w].round)
     :: else -> skip
     fi
 }
 
+inline full_arrives(in_job, e, in_round) {
+#if RACKS > 1
+    if
+    :: e < WORKERS -> full_arrives_at_worker(in_job, e, in_round)
+    :: else ->
+        here = e - WORKERS;
+        printf("FULL(%d) of job %d comes to rack %d\n", in_round, in_job, here);
+        take_parents_full(here, in_job, in_round, TOLD(TOP, in_job, in_round));
+        send_fulls(here)
+    fi
+#else
+    full_arrives_at_worker(in_job, e, in_round)
+#endif
+}
+
+inline clear_arrives(in_job, e, in_round) {
+#if RACKS > 1
+    if
+    :: e < WORKERS -> take_clear(in_job, e, in_round)
+    :: else ->
+        here = e - WORKERS;
+        printf("CLEAR(%d) of job %d comes to rack %d\n", in_round, in_job, here);
+        take_parents_clear(here, in_job, in_round);
+        SEND_TO_ANSWERED(here, clears, answer_round)
+    fi
+#else
+    take_clear(in_job, e, in_round)
+#endif
+}
+
 #define ARRIVE(j, r) \
     :: d_step { IS_SENT(NET(j, _pid).partials, r) -> partial_arrives(j, _pid, r) } \
     :: d_step { IS_SENT(NET(j, _pid).acks, r) -> ack_arrives(j, _pid, r) } \
     :: d_step { IS_SENT(NET(j, _pid).fulls, r) -> full_arrives(j, _pid, r) } \
-    :: d_step { IS_SENT(NET(j, _pid).clears, r) -> take_clear(j, _pid, r) }
+    :: d_step { IS_SENT(NET(j, _pid).clears, r) -> clear_arrives(j, _pid, r) }
 #ifdef RESTART
 #define ARRIVE_IN_ANY_JOB(r) ARRIVE(0, r) ARRIVE(1, r)
 #else
 #define ARRIVE_IN_ANY_JOB(r) ARRIVE(0, r)
 #endif
 
-active [WORKERS] proctype anything() {
+active [CABLES] proctype anything() { /* process w is worker w, the others are the racks' cables */
 end:
     do
     :: d_step {
-        !healed && CAN_BEGIN(_pid) ->
+        !healed && _pid < WORKERS && CAN_BEGIN(_pid) ->
         printf("worker %d begins round %d of job %d\n", _pid, worker[_pid].round, worker[_pid].job);
         worker[_pid].phase = PARTIAL;
         SEND(NET(worker[_pid].job, _pid).partials, worker[_pid].round)
@@ -391,9 +578,68 @@ end:
 
 byte quiet; /* bitmap of workers whose timers have changed nothing since the last change */
 
+/* What an aggregator answers comes to its workers. */
+inline deliver_fulls(at) {
+    for (i : 0 .. WORKERS - 1) {
+        if
+        :: answer & BIT(i) -> take_full(slot[at].job, i, answer_round, slot[at].sum)
+        :: else -> skip
+        fi
+    }
+}
+
+inline deliver_clears(at) {
+    for (i : 0 .. WORKERS - 1) {
+        if
+        :: answer & BIT(i) -> take_clear(slot[at].job, i, answer_round)
+        :: else -> skip
+        fi
+    }
+}
+
+#if RACKS > 1
+/* What a rack sends up comes to the top, whose answers come to racks and through these to workers. */
+inline ask_for_full(at) {
+    if
+    :: asks ->
+        take_partial(TOP, slot[at].job, UP(at), answer_round, slot[at].sum);
+        top_answer = answer;
+        for (k : 0 .. RACKS - 1) {
+            if
+            :: top_answer & BIT(UP(k)) ->
+                take_parents_full(k, slot[TOP].job, slot[TOP].round, slot[TOP].sum);
+                deliver_fulls(k)
+            :: else -> skip
+            fi
+        }
+    :: else -> skip
+    fi
+}
+
+inline ask_for_clear(at) {
+    if
+    :: asks ->
+        i = answer_round;
+        take_ack(TOP, slot[at].job, UP(at), i);
+        top_answer = answer;
+        top_round = answer_round;
+        for (k : 0 .. RACKS - 1) {
+            if
+            :: top_answer & BIT(UP(k)) ->
+                take_parents_clear(k, slot[TOP].job, top_round);
+                deliver_clears(k)
+            :: else -> skip
+            fi
+        }
+    :: else -> skip
+    fi
+}
+#endif
+
 inline run_out(w) {
     printf("worker %d sends again what is not answered\n", w);
     changed = false;
+    here = HOME(w);
     if
     :: CAN_BEGIN(w) ->
         worker[w].phase = PARTIAL;
@@ -402,22 +648,21 @@ inline run_out(w) {
     fi;
     if
     :: worker[w].phase == PARTIAL ->
-        take_partial(worker[w].job, w, worker[w].round);
-        for (i : 0 .. WORKERS - 1) {
-            if
-            :: answer & BIT(i) -> take_full(slot.job, i, answer_round, slot.sum)
-            :: else -> skip
-            fi
-        }
+        carried = VALUE(worker[w].job, w, worker[w].round);
+        take_partial(here, worker[w].job, w, worker[w].round, carried);
+        deliver_fulls(here)
+#if RACKS > 1
+        ;
+        ask_for_full(here)
+#endif
 #ifndef MUTANT_SENDS_ACK_ONCE
     :: worker[w].phase == ACK ->
-        take_ack(worker[w].job, w, worker[w].round);
-        for (i : 0 .. WORKERS - 1) {
-            if
-            :: answer & BIT(i) -> take_clear(slot.job, i, answer_round)
-            :: else -> skip
-            fi
-        }
+        take_ack(here, worker[w].job, w, worker[w].round);
+        deliver_clears(here)
+#if RACKS > 1
+        ;
+        ask_for_clear(here)
+#endif
 #endif
     :: else -> skip
     fi;
@@ -431,15 +676,20 @@ active proctype timers() {
     d_step {
         printf("the network becomes a good one\n");
         healed = true;
-        for (i : 0 .. JOBS * WORKERS - 1) {
+        for (i : 0 .. JOBS * CABLES - 1) {
             network[i].partials = 0;
             network[i].acks = 0;
             network[i].fulls = 0;
             network[i].clears = 0
         }
-        for (i : 0 .. JOBS * TAGS - 1) {
+        for (i : 0 .. (TOP + 1) * JOBS * TAGS - 1) {
             told[i] = 0
         }
+#if RACKS > 1
+        for (i : 0 .. RACKS * JOBS * TAGS - 1) {
+            asked[i] = 0
+        }
+#endif
     }
 accept:
     do
@@ -451,12 +701,12 @@ accept:
 
 /* ---- joining a job, and restarts ---- */
 
-#define FRESH_SLOT(j) \
-    slot.job = j; \
-    slot.round = BEFORE_FIRST; \
-    slot.aggregated = 0; \
-    slot.acknowledged = 0; \
-    slot.sum = 0
+#define FRESH_SLOT(at, j) \
+    slot[at].job = j; \
+    slot[at].round = BEFORE_FIRST; \
+    slot[at].aggregated = 0; \
+    slot[at].acknowledged = 0; \
+    slot[at].sum = 0
 #define JOIN(w, j) \
     worker[w].job = j; \
     worker[w].phase = IDLE; \
@@ -477,18 +727,27 @@ accept:
         JOIN(w, 1); \
         quiet = 0 \
     }
+#define MAY_BEGIN(at) \
+    :: d_step { \
+        restarted && slot[at].job != 1 -> \
+        printf("aggregator %d begins job 1\n", at); \
+        FRESH_SLOT(at, 1); \
+        quiet = 0 \
+    }
 
 active proctype host() {
 end:
     do
     EACH_WORKER(MAY_RESTART)
     EACH_WORKER(MAY_JOIN)
-    :: d_step {
-        restarted && slot.job != 1 ->
-        printf("the aggregator begins job 1\n");
-        FRESH_SLOT(1);
-        quiet = 0
-    }
+    MAY_BEGIN(TOP)
+#if RACKS > 1
+    MAY_BEGIN(0)
+    MAY_BEGIN(1)
+#endif
+#if RACKS > 2
+    MAY_BEGIN(2)
+#endif
     od
 }
 #endif

@@ -147,6 +147,12 @@ COUNTERS = {
 } | {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in DropReason}
 """Counters of all packets together that any aggregator has, and their meanings."""
 
+PARENT_COUNTERS = {
+    "PARTIALS_TO_PARENT": "PARTIAL sent to the parent, the first time and again",
+    "ACKS_TO_PARENT": "ACK sent to the parent, the first time and again",
+}
+"""Counters of aggregators that can have a parent: programs."""
+
 
 def job_counters(place: int) -> dict[str, str]:
     """Counters of the job in a place that any aggregator has, and their meanings."""
@@ -210,7 +216,7 @@ OUTCOME_BITS = 5  # bits of an outcome
 
 
 class Outcome(IntEnum):
-    """Outcome of a frame that a P4 switch counts; numbers below 16 are those of `DropReason`."""
+    """Outcome of a frame that a switch or a program counts; numbers below 16 are those of `DropReason`."""
 
     ADDED = 16  # a PARTIAL was added; others are missing
     FULL_TO_ALL = 17  # the last PARTIAL was added
@@ -219,25 +225,41 @@ class Outcome(IntEnum):
     CLEAR_TO_ALL = 20  # the last ACK was new
     CLEAR_TO_ONE = 21  # an ACK was repeated or late; CLEAR went to its worker again
     ECHOED = 22  # a PROBE was answered
+    # In a job with a parent, which takes the place of FULL_TO_ALL and CLEAR_TO_ALL:
+    PARTIAL_TO_PARENT = 23  # the last PARTIAL was added; the sums went to the parent
+    PARTIAL_TO_PARENT_AGAIN = 24  # a PARTIAL was repeated, and so was that to the parent
+    FULL_PASSED_ON = 25  # FULL came from the parent and went to all
+    ACK_TO_PARENT = 26  # the last ACK was new; one went to the parent
+    ACK_TO_PARENT_AGAIN = 27  # an ACK was repeated, and so was that to the parent
+    CLEAR_PASSED_ON = 28  # CLEAR came from the parent and went to all
 
 
 _COUNTED = {
-    "PARTIALS": (Outcome.ADDED, Outcome.FULL_TO_ALL),
-    "ACKS": (Outcome.ACKNOWLEDGED, Outcome.CLEAR_TO_ALL),
-    **{f"{name}S_TO_{whom}": (Outcome[f"{name}_TO_{whom}"],) for name in ("FULL", "CLEAR") for whom in ("ALL", "ONE")},
+    "PARTIALS": (Outcome.ADDED, Outcome.FULL_TO_ALL, Outcome.PARTIAL_TO_PARENT),
+    "ACKS": (Outcome.ACKNOWLEDGED, Outcome.CLEAR_TO_ALL, Outcome.ACK_TO_PARENT),
+    "FULLS_TO_ALL": (Outcome.FULL_TO_ALL, Outcome.FULL_PASSED_ON),
+    "FULLS_TO_ONE": (Outcome.FULL_TO_ONE,),
+    "CLEARS_TO_ALL": (Outcome.CLEAR_TO_ALL, Outcome.CLEAR_PASSED_ON),
+    "CLEARS_TO_ONE": (Outcome.CLEAR_TO_ONE,),
     "ECHOES": (Outcome.ECHOED,),
+    "PARTIALS_TO_PARENT": (Outcome.PARTIAL_TO_PARENT, Outcome.PARTIAL_TO_PARENT_AGAIN),
+    "ACKS_TO_PARENT": (Outcome.ACK_TO_PARENT, Outcome.ACK_TO_PARENT_AGAIN),
 }
 """The outcomes whose sum each counter of an aggregator is."""
 
 
-def counters_of(outcomes: Mapping[int, int]) -> dict[str, int]:
+def counters_of(outcomes: Mapping[int, int], *, parents: bool = False) -> dict[str, int]:
     """Counters from numbers of frames by `Outcome` or `DropReason`, but for ETHERTYPE, which a switch forwards."""
-    counted = {name: sum(outcomes.get(outcome, 0) for outcome in parts) for name, parts in _COUNTED.items()}
+    counted = {
+        name: sum(outcomes.get(outcome, 0) for outcome in parts)
+        for name, parts in _COUNTED.items()
+        if parents or name not in PARENT_COUNTERS
+    }
     dropped = {f"DROPPED_{drop.name}": outcomes.get(drop, 0) for drop in DropReason if drop is not DropReason.ETHERTYPE}
     return {"FRAMES": sum(outcomes.values())} | counted | dropped
 
 
-def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
+def counters_by_place(frames: Mapping[int, int], jobs: int, *, parents: bool = False) -> dict[str, int]:
     """Counters as of `counters_of`, and of each of ``jobs`` places.
 
     ``frames`` are numbers by index: the outcome, and from bit `OUTCOME_BITS` on 1 + the job's place, 0 of no job.
@@ -249,4 +271,4 @@ def counters_by_place(frames: Mapping[int, int], jobs: int) -> dict[str, int]:
         outcomes[outcome] = outcomes.get(outcome, 0) + count
         if owner:
             by_place[f"JOB{owner - 1}_{'ACCEPTED' if outcome in set(Outcome) else 'DROPPED'}"] += count
-    return counters_of(outcomes) | by_place
+    return counters_of(outcomes, parents=parents) | by_place

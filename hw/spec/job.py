@@ -24,6 +24,28 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Parent:
+    """The aggregator one level up, to which this one is a worker: its member there, and where it is."""
+
+    mac: int
+    port: int  # of this aggregator, that leads there
+    shard: int  # that this aggregator is, of the parent's job of the same number
+    workers: int  # of that job
+
+    def __post_init__(self) -> None:
+        Member(self.mac, self.port)
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
+        if not 0 <= self.shard < self.workers:
+            raise ValueError(f"shard must be 0 to {self.workers - 1}, not {self.shard}")
+
+    @property
+    def everyone(self) -> int:
+        """Bitmap of all shards of the parent's job."""
+        return (1 << self.workers) - 1
+
+
+@dataclass(frozen=True)
 class Job:
     """A group of workers that an aggregator adds up."""
 
@@ -32,12 +54,15 @@ class Job:
     group_mac: int  # destination of answers to all workers; it has the group bit
     ports: int  # bitmap of those that an answer to all leaves through; a switch behind one copies it to its workers
     key: int | None = field(default=None, repr=False)  # of its packets, of version 2; not into a log. None: version 1
+    parent: Parent | None = None  # adds up what this aggregator has added up; None: this one is the only, or the top
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < JOB_NUMBERS:
             raise ValueError(f"a job's number must be 0 to {JOB_NUMBERS - 1}, not {self.number}")
         if not 1 <= len(self.members) <= MAX_WORKERS:
             raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {len(self.members)}")
+        if self.parent is not None and len(self.members) == MAX_WORKERS:
+            raise ValueError(f"a job with a parent has at most {MAX_WORKERS - 1} workers")
         if not 0 <= self.group_mac < 1 << 48 or not self.group_mac >> GROUP_BIT & 1:
             raise ValueError(f"{self.group_mac:#014x} is no address of a group")
         if not 0 <= self.ports < 1 << MAX_PORTS:
@@ -49,3 +74,8 @@ class Job:
     def everyone(self) -> int:
         """Bitmap of all shards."""
         return (1 << len(self.members)) - 1
+
+    @property
+    def whole(self) -> int:
+        """Bitmap of all shards, and of the parent, which has the next bit."""
+        return self.everyone if self.parent is None else self.everyone << 1 | 1

@@ -379,6 +379,118 @@ class _Padded(Packet):
         return super().to_bytes() + bytes(8)
 
 
+class _OfParents(Aggregator):
+    """A fault in what an aggregator with a parent does."""
+
+
+class ClearsBeforeItsParent(_OfParents):
+    """Sends CLEAR when its own workers have acknowledged."""
+
+    def _ask(self, packet, slot, job):
+        if packet.type is PacketType.PARTIAL:
+            return super()._ask(packet, slot, job)
+        slot.acknowledged = job.whole
+        return self._answer_all(PacketType.CLEAR, packet, slot, job)
+
+
+class AsksOnce(_OfParents):
+    """Does not repeat its PARTIAL to the parent."""
+
+    def _partial(self, slot, packet, job):
+        is_repeated = packet.round == slot.round and slot.aggregated == job.everyone != job.whole
+        return DropReason.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
+
+
+class AcknowledgesOnce(_OfParents):
+    """Does not repeat its ACK to the parent."""
+
+    def _acknowledge(self, slot, packet, job):
+        is_repeated = packet.round == slot.round and slot.acknowledged == job.everyone != job.whole
+        return DropReason.DUPLICATE if is_repeated else super()._acknowledge(slot, packet, job)
+
+
+class TakesFullOfAnyRound(_OfParents):
+    """Does not look at the round of the parent's FULL."""
+
+    def _full(self, slot, packet, job):
+        return super()._full(slot, replace(packet, round=slot.round), job)
+
+
+class TakesClearOfAnyRound(_OfParents):
+    """Does not look at the round of the parent's CLEAR."""
+
+    def _clear(self, slot, packet, job):
+        return super()._clear(slot, replace(packet, round=slot.round), job)
+
+
+class AddsTheParentsSums(_OfParents):
+    """Adds the parent's sums to its own."""
+
+    def _full(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated == job.everyone:
+            packet = replace(packet, values=tuple(map(lambda a, b: model._wrap(a + b), slot.sums, packet.values)))
+        return super()._full(slot, packet, job)
+
+
+class KeepsItsOwnSums(_OfParents):
+    """Sends its own sums in FULL, not the parent's."""
+
+    def _full(self, slot, packet, job):
+        return super()._full(slot, replace(packet, values=slot.sums), job)
+
+
+class TakesFullTooSoon(_OfParents):
+    """Takes the parent's FULL while partials of its own workers are missing."""
+
+    def _full(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated:
+            slot.aggregated |= job.everyone
+        return super()._full(slot, packet, job)
+
+
+class PassesOnEveryFull(_OfParents):
+    """Sends the parent's FULL to all each time that it comes."""
+
+    def _full(self, slot, packet, job):
+        if packet.round == slot.round and slot.aggregated == job.whole:
+            slot.aggregated = job.everyone
+        return super()._full(slot, packet, job)
+
+
+class TellsItsWorkersUpward(_OfParents):
+    """Names its own number of workers to the parent."""
+
+    def _ask(self, packet, slot, job):
+        answer = super()._ask(packet, slot, job)
+        return replace(answer, packet=replace(answer.packet, workers=len(job.members)))
+
+
+class AnyParent(_OfParents):
+    """Takes FULL and CLEAR from anybody."""
+
+    def _failed_checks(self, packet, port, job):
+        is_answer = packet.type in (PacketType.FULL, PacketType.CLEAR)
+        failed = super()._failed_checks(packet, port, job)
+        return [check for check in failed if not is_answer or check is not DropReason.SOURCE]
+
+
+class AnyShardOfTheParent(_OfParents):
+    """Takes FULL and CLEAR to other shards of the parent."""
+
+    def _failed_checks(self, packet, port, job):
+        if packet.type in (PacketType.FULL, PacketType.CLEAR) and job and packet.destination == self.mac:
+            packet = replace(packet, shard=job.parent.shard)
+        return super()._failed_checks(packet, port, job)
+
+
+class ForgetsTheParent(_OfParents):
+    """Tells nobody that the parent's answer has come."""
+
+    def _echo(self, packet, port, job, slot, failed):
+        seen = replace(slot, aggregated=slot.aggregated & job.everyone) if job else slot
+        return super()._echo(packet, port, job, seen, failed)
+
+
 class _Sees(Aggregator):
     """Takes a packet for another, which `seen` gives."""
 
@@ -562,6 +674,9 @@ MUTANTS += [
 ]
 """All of them, and `Forgetful`."""
 assert Forgetful in MUTANTS
+
+PARENT_MUTANTS = [kind for kind in MUTANTS if issubclass(kind, _OfParents)]
+"""Those that only cases with a parent can catch."""
 
 KEYED_MUTANTS = {kind.__name__ for kind in MUTANTS if issubclass(kind, _Keyed)}
 """Names of those that only cases of version 2 can catch."""

@@ -4,13 +4,14 @@ The product has it compiled, `p4sgd.sim.network.batch`.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 
-from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
+from p4sgd.hw.spec.aggregator import COUNTERS, PARENT_COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import (
     BROADCAST,
+    GROUP_BIT,
     KEYED_VERSION,
     ROUND_BITS,
     VALUES,
@@ -33,6 +34,15 @@ def _wrap(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
+def _is_group(mac: int) -> bool:
+    return bool(mac >> GROUP_BIT & 1)
+
+
+def _no_values(job: Job) -> tuple[int, ...]:
+    """Those of ACK and CLEAR."""
+    return () if job.key is not None else (0,) * VALUES
+
+
 def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
     """Add int32 element by element, wrapping as the hardware does; clamped partials never wrap."""
     added = tuple(map(add, sums, values))
@@ -44,8 +54,9 @@ def _add(sums: tuple[int, ...], values: tuple[int, ...]) -> tuple[int, ...]:
 class SlotState:
     """State of a slot of a job: bitmaps of the shards whose partials are in ``sums``, and that have acknowledged these.
 
-    ``aggregated`` is 0 only in a slot that has not been used yet: that counts as complete in the round before the job's
-    first, but has no sums to answer with.
+    A parent has a bit of its own in both: its FULL, whose values replace the sums, is its part of ``aggregated``, and
+    its CLEAR that of ``acknowledged``. ``aggregated`` is 0 only in a slot that has not been used yet: that counts as
+    complete in the round before the job's first, but has no sums to answer with.
     """
 
     round: int = 0
@@ -104,7 +115,8 @@ class Aggregator:
         found = {"FRAMES": self.accepted + self.drops.total()}
         known: tuple[type[Drop], ...] = (DropReason, KeyedDrop) if self.most else (DropReason,)
         found |= {f"DROPPED_{drop.name}": self.drops[drop] for reasons in known for drop in reasons}
-        found |= {name: self.counts[name] for name in COUNTERS if name not in found and name != "OVERRUNS"}
+        counted = COUNTERS | PARENT_COUNTERS
+        found |= {name: self.counts[name] for name in counted if name not in found and name != "OVERRUNS"}
         for place in range(self._places):
             accepted, dropped = job_counters(place)
             found |= {accepted: self.job_accepted[place], dropped: self.job_dropped[place]}
@@ -121,14 +133,18 @@ class Aggregator:
 
     def receive(self, packet: Packet, port: int) -> Answer | None:
         """Process a packet from a port; returns the packet to send, if any."""
+        place = self._place_of.get(packet.job)
         is_probe = packet.type is PacketType.PROBE
-        if packet.destination != self.mac and not (is_probe and packet.destination == BROADCAST):
+        is_from_parent = (
+            packet.type in (PacketType.FULL, PacketType.CLEAR) and place is not None and self.jobs[place].parent
+        )
+        is_to_all = packet.destination == BROADCAST if is_probe else is_from_parent and _is_group(packet.destination)
+        if packet.destination != self.mac and not is_to_all:
             self.drops[DropReason.ADDRESS] += 1
             return None
-        if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE):
+        if packet.type not in (PacketType.PARTIAL, PacketType.ACK, PacketType.PROBE) and not is_from_parent:
             self.drops[DropReason.TYPE] += 1
             return None
-        place = self._place_of.get(packet.job)
         outcome = self._act(packet, port, place)
         if isinstance(outcome, Drop):
             self.drops[outcome] += 1
@@ -153,23 +169,33 @@ class Aggregator:
         assert job is not None
         if packet.key != job.key:  # packets of version 1 have none
             return KeyedDrop.KEY
-        act = self._partial if packet.type is PacketType.PARTIAL else self._acknowledge
-        return act(slot, packet, job)
+        acts = {
+            PacketType.PARTIAL: self._partial,
+            PacketType.FULL: self._full,
+            PacketType.ACK: self._acknowledge,
+            PacketType.CLEAR: self._clear,
+        }
+        return acts[packet.type](slot, packet, job)
 
     def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[DropReason]:
         """The checks of `VERDICT` that a packet fails, in the order of `VERDICT`."""
         if job is None:
             return [DropReason.JOB]
         failed = []
-        if packet.workers != len(job.members):
+        parent = job.parent if packet.type in (PacketType.FULL, PacketType.CLEAR) else None
+        if packet.workers != (parent.workers if parent else len(job.members)):
             failed.append(DropReason.WORKERS)
-        is_shard = packet.shard < len(job.members)
-        if not is_shard or packet.bitmap != 1 << packet.shard:
+        if parent:
+            own = 0 if _is_group(packet.destination) else parent.shard
+            is_shard, bitmap = packet.shard == own, parent.everyone
+        else:
+            is_shard, bitmap = packet.shard < len(job.members), 1 << packet.shard
+        if not is_shard or packet.bitmap != bitmap:
             failed.append(DropReason.SHARD)
         if packet.slot >= self._slots:
             failed.append(DropReason.SLOT)
         if DropReason.SHARD not in failed:
-            member = job.members[packet.shard]
+            member = parent or job.members[packet.shard]
             if packet.source != member.mac or port != member.port:
                 failed.append(DropReason.SOURCE)
         return failed
@@ -183,15 +209,30 @@ class Aggregator:
         elif packet.round != slot.round or slot.aggregated == 0:
             return DropReason.STALE
         elif slot.aggregated & packet.bitmap:
-            complete = slot.aggregated == job.everyone
-            return self._answer_one(PacketType.FULL, packet, slot, job) if complete else DropReason.DUPLICATE
+            if slot.aggregated == job.whole:
+                return self._answer_one(PacketType.FULL, packet, slot, job)
+            return self._ask(packet, slot, job) if slot.aggregated == job.everyone else DropReason.DUPLICATE
         elif len(packet.values) != len(slot.sums):
             return DropReason.RUNT if len(packet.values) < len(slot.sums) else DropReason.LONG
         else:
             slot.aggregated |= packet.bitmap
             slot.sums = _add(slot.sums, packet.values)
         self.counts["PARTIALS"] += 1
-        return self._answer_all(PacketType.FULL, packet, slot, job) if slot.aggregated == job.everyone else None
+        if slot.aggregated != job.everyone:
+            return None
+        return self._ask(packet, slot, job) if job.parent else self._answer_all(PacketType.FULL, packet, slot, job)
+
+    def _full(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop:
+        """The parent's sums take the place of those that it was sent."""
+        if packet.round != slot.round or slot.aggregated not in (job.everyone, job.whole):
+            return DropReason.STALE
+        if slot.aggregated == job.whole:
+            return DropReason.DUPLICATE
+        if len(packet.values) != len(slot.sums):
+            return DropReason.RUNT if len(packet.values) < len(slot.sums) else DropReason.LONG
+        slot.aggregated = job.whole
+        slot.sums = packet.values
+        return self._answer_all(PacketType.FULL, packet, slot, job)
 
     def _acknowledge(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if slot.aggregated == 0:
@@ -199,16 +240,26 @@ class Aggregator:
         if packet.round != slot.round:
             is_before = (packet.round - slot.round) % _ROUNDS >= _ROUNDS // 2
             return self._answer_one(PacketType.CLEAR, packet, slot, job) if is_before else DropReason.STALE
-        if slot.aggregated != job.everyone:
+        if slot.aggregated != job.whole:
             return DropReason.STALE
         is_repeated = slot.acknowledged & packet.bitmap
+        if slot.acknowledged == job.whole:
+            return self._answer_one(PacketType.CLEAR, packet, slot, job)
         slot.acknowledged |= packet.bitmap
         if not is_repeated:
             self.counts["ACKS"] += 1
         if slot.acknowledged != job.everyone:
             return DropReason.DUPLICATE if is_repeated else None
-        answer = self._answer_one if is_repeated else self._answer_all
-        return answer(PacketType.CLEAR, packet, slot, job)
+        return self._ask(packet, slot, job) if job.parent else self._answer_all(PacketType.CLEAR, packet, slot, job)
+
+    def _clear(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop:
+        """All of the parent's shards have acknowledged."""
+        if packet.round != slot.round or slot.acknowledged not in (job.everyone, job.whole):
+            return DropReason.STALE
+        if slot.acknowledged == job.whole:
+            return DropReason.DUPLICATE
+        slot.acknowledged = job.whole
+        return self._answer_all(PacketType.CLEAR, packet, slot, job)
 
     def _echo(self, packet: Packet, port: int, job: Job | None, slot: SlotState, failed: list[DropReason]) -> Answer:
         known = {DropReason.JOB, DropReason.SHARD}.isdisjoint(failed)
@@ -240,6 +291,21 @@ class Aggregator:
         )
         return Answer(reply, 1 << port)
 
+    def _ask(self, packet: Packet, slot: SlotState, job: Job) -> Answer:
+        """PARTIAL or ACK to the parent, as the packet of the worker that it answers."""
+        assert job.parent is not None
+        self.counts[f"{packet.type.name}S_TO_PARENT"] += 1
+        asked = replace(
+            packet,
+            shard=job.parent.shard,
+            workers=job.parent.workers,
+            bitmap=1 << job.parent.shard,
+            values=slot.sums if packet.type is PacketType.PARTIAL else _no_values(job),
+            destination=job.parent.mac,
+            source=self.mac,
+        )
+        return Answer(asked, 1 << job.parent.port)
+
     def _answer_all(self, kind: PacketType, packet: Packet, slot: SlotState, job: Job) -> Answer:
         self.counts[f"{kind.name}S_TO_ALL"] += 1
         return Answer(self._reply(kind, packet, slot, job, shard=0, destination=job.group_mac), job.ports)
@@ -259,9 +325,9 @@ class Aggregator:
             slot=packet.slot,
             round=packet.round,
             shard=shard,
-            workers=packet.workers,
+            workers=len(job.members),
             bitmap=job.everyone,
-            values=slot.sums if kind is PacketType.FULL else () if job.key is not None else (0,) * VALUES,
+            values=slot.sums if kind is PacketType.FULL else _no_values(job),
             destination=destination,
             source=self.mac,
             version=packet.version,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 
 RIGHT = {"number": 255, "members": (Member((1 << 48) - 1, 31),) * 32, "group_mac": 1 << 40, "ports": (1 << 32) - 1}
 
@@ -23,6 +23,7 @@ def test_everyone(workers):
         ({"group_mac": 1 << 48 | 1 << 40}, "is no address of a group"),
         *(({"ports": ports}, "a bitmap of ports has 32 bits") for ports in (1 << 32, -1)),
         *(({"key": key}, "key has 64 bits") for key in (1 << 64, -1)),
+        ({"parent": Parent(0, 0, 0, 1)}, "with a parent has at most 31 workers"),
     ],
 )
 def test_jobs_that_cannot_be(wrong, says):
@@ -34,3 +35,26 @@ def test_jobs_that_cannot_be(wrong, says):
 def test_workers_that_cannot_be(mac, port):
     with pytest.raises(ValueError, match="must be 0 to 31" if mac == 0 else "has 48 bits"):
         Member(mac, port)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"mac": 1 << 48}, "has 48 bits"),
+        ({"port": 32}, "port must be 0 to 31"),
+        ({"workers": 0}, "has 1 to 32 workers, not 0"),
+        ({"workers": 33}, "has 1 to 32 workers, not 33"),
+        ({"shard": 2}, "shard must be 0 to 1, not 2"),
+    ],
+)
+def test_parents_that_cannot_be(wrong, says):
+    right = {"mac": 1, "port": 31, "shard": 1, "workers": 2}
+    Parent(**right)
+    with pytest.raises(ValueError, match=says):
+        Parent(**right | wrong)
+
+
+def test_a_parent_has_the_next_bit():
+    job = Job(**RIGHT | {"members": RIGHT["members"][:31], "parent": Parent(0, 0, 0, 1)})
+    assert (job.everyone, job.whole) == ((1 << 31) - 1, (1 << 32) - 1)
+    assert Job(**RIGHT).whole == Job(**RIGHT).everyone == (1 << 32) - 1

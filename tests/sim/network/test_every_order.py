@@ -12,11 +12,24 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import pytest
-from conformance.mutants import AddsTwice, CountsLateAcks, IgnoresLateAcks, TellsFullOnce
+from conformance.mutants import (
+    AcknowledgesOnce,
+    AddsTheParentsSums,
+    AddsTwice,
+    AsksOnce,
+    ClearsBeforeItsParent,
+    CountsLateAcks,
+    IgnoresLateAcks,
+    KeepsItsOwnSums,
+    TakesClearOfAnyRound,
+    TakesFullOfAnyRound,
+    TellsFullOnce,
+    TellsItsWorkersUpward,
+)
 from support.aggregator_model import Aggregator
 from support.forgetful import Forgetful
 
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import VALUES, PacketType
 from p4sgd.sim.network.endpoint import Endpoint
 
@@ -43,11 +56,12 @@ def name(packet):
 
 
 class Worker(Endpoint):
-    """An endpoint that does ``operations`` operations and knows what must come of them."""
+    """An endpoint that does ``operations`` operations and knows what must come of them: it is ``number`` of ``all``."""
 
-    def __init__(self, operations, **who):
+    def __init__(self, operations, number, all_workers, **who):
         super().__init__(resend_after=0, **who)
         self.operations = operations
+        self.number, self.all = number, range(all_workers)
         self.begun = self.ended = 0
 
     def begin(self):
@@ -55,15 +69,15 @@ class Worker(Endpoint):
         if self.begun == self.operations or not self.can_submit:
             return None
         self.begun += 1
-        return self.submit([value(self.shard, self.begun - 1)] * VALUES, 0)
+        return self.submit([value(self.number, self.begun - 1)] * VALUES, 0)
 
     def take(self, packet):
         """A packet arrives; returns the answer."""
         answer = self.receive(packet, 0)
         while self.sums:
-            right = sum(value(shard, self.ended) for shard in range(self.workers))
+            right = sum(value(shard, self.ended) for shard in self.all)
             if self.ended == self.begun or self.sums.popleft() != (right,) * VALUES:
-                raise WrongSumError(f"worker {self.shard}, operation {self.ended}: {name(packet)}")
+                raise WrongSumError(f"worker {self.number}, operation {self.ended}: {name(packet)}")
             self.ended += 1
         return answer
 
@@ -76,16 +90,11 @@ class Worker(Endpoint):
         return self.ended == self.operations and not self.busy
 
 
-def switch_takes(switch, packet):
-    """A packet arrives at the aggregator; returns its answer."""
-    return switch.receive(packet, packet.shard)
-
-
 @dataclass(frozen=True)
 class Machines:
-    """The aggregator and the workers: frozen, and the same objects wherever they know the same."""
+    """Aggregators and workers: frozen, and the same objects wherever they know the same."""
 
-    switch: Aggregator
+    switches: tuple
     workers: tuple
 
     @property
@@ -94,13 +103,18 @@ class Machines:
 
 
 class Search:
-    """Breadth first from the beginning, over all that can happen; an error comes with the shortest way to it."""
+    """Breadth first from the beginning, over all that can happen; an error comes with the shortest way to it.
 
-    def __init__(self, switch, workers):
+    ``cables`` lead from a number of an aggregator and its port to a worker, or to an aggregator and its port.
+    """
+
+    def __init__(self, switches, workers, cables):
         self._machines = {}
         self._steps = {}
         self._live = set()
-        self._start = Machines(self._unique(switch), tuple(map(self._unique, workers)))
+        self._cables = cables
+        self._homes = {end: start for start, end in cables.items() if isinstance(end, int)}
+        self._start = Machines(tuple(map(self._unique, switches)), tuple(map(self._unique, workers)))
 
     def _unique(self, machine):
         for count in vars(machine).values():  # counts change nothing
@@ -109,12 +123,12 @@ class Search:
         machine.accepted = 0
         return self._machines.setdefault(repr(sorted(vars(machine).items())), machine)
 
-    def _step(self, do, machine, *packet):
+    def _step(self, do, machine, *arguments):
         """The machine after it did something, and what came of it. Machines themselves never change."""
-        key = do, machine, packet
+        key = do, machine, arguments
         if key not in self._steps:
             after = deepcopy(machine)
-            outcome = do(after, *packet)
+            outcome = do(after, *arguments)
             self._steps[key] = self._unique(after), outcome
         return self._steps[key]
 
@@ -123,44 +137,50 @@ class Search:
         workers = (*machines.workers[:index], worker, *machines.workers[index + 1 :])
         return replace(machines, workers=workers), outcome
 
-    def _switch(self, machines, packet):
-        """Machines after a packet has come to the aggregator, and its answers: (worker, packet)."""
-        switch, answer = self._step(switch_takes, machines.switch, packet)
-        receivers = [index for index in range(len(machines.workers)) if answer and answer.ports >> index & 1]
-        return replace(machines, switch=switch), [(index, answer.packet) for index in receivers]
+    def _arrive(self, machines, end, packet):
+        """Machines after a packet has come to the end of a cable, and what they send: (end, packet)."""
+        if isinstance(end, int):
+            after, answer = self._worker(Worker.take, machines, end, packet)
+            return after, [(self._homes[end], answer)] if answer else []
+        index, port = end
+        switch, answer = self._step(Aggregator.receive, machines.switches[index], packet, port)
+        switches = (*machines.switches[:index], switch, *machines.switches[index + 1 :])
+        sent = []
+        for port in range(answer.ports.bit_length()) if answer else ():
+            if answer.ports >> port & 1:
+                # Below it is the same whether a packet goes to all or to one alone; so it is kept as one.
+                is_down = answer.packet.type in (PacketType.FULL, PacketType.CLEAR)
+                kept = replace(answer.packet, shard=0, destination=GROUP) if is_down else answer.packet
+                sent.append((self._cables[index, port], kept))
+        return replace(machines, switches=switches), sent
 
     def _after(self, machines, network):
         """All that can happen next: what, and the state then."""
         for index in range(len(machines.workers)):
             after, packet = self._worker(Worker.begin, machines, index)
             if packet is not None:
-                yield f"{name(packet)} sent", (after, network | {(None, packet)})
-        for receiver, packet in network:
-            if receiver is None:
-                after, answers = self._switch(machines, packet)
-                # To a worker it is the same whether a packet goes to all or to it alone; so it is kept as one.
-                sent = [(index, replace(answer, shard=0, destination=GROUP)) for index, answer in answers]
-            else:
-                after, answer = self._worker(Worker.take, machines, receiver, packet)
-                sent = [(None, answer)] if answer else []
-            yield f"{name(packet)} at {'aggregator' if receiver is None else receiver}", (after, network.union(sent))
+                yield f"{name(packet)} sent", (after, network | {(self._homes[index], packet)})
+        for end, packet in network:
+            after, sent = self._arrive(machines, end, packet)
+            yield f"{name(packet)} at {end}", (after, network.union(sent))
 
     def _lap(self, machines):
         """Every worker begins what it can and sends all again; nothing is lost."""
         for index in range(len(machines.workers)):
             machines, _ = self._worker(Worker.begin, machines, index)
             machines, packets = self._worker(Worker.again, machines, index)
-            for packet in packets:
-                machines, answers = self._switch(machines, packet)
-                for receiver, answer in answers:
-                    machines, _ = self._worker(Worker.take, machines, receiver, answer)
+            under_way = deque((self._homes[index], packet) for packet in packets)
+            while under_way:
+                machines, sent = self._arrive(machines, *under_way.popleft())
+                under_way.extend(sent)
         return machines
 
     def _check_end(self, machines):
         path = []
         while not machines.are_done and machines not in self._live:
             if machines in path:
-                raise StuckError([worker.ended for worker in machines.workers], machines.switch.slots[0])
+                slots = [switch.slots[0] for switch in machines.switches]
+                raise StuckError([worker.ended for worker in machines.workers], slots)
             path.append(machines)
             machines = self._lap(machines)
         self._live.update(path)
@@ -189,26 +209,41 @@ class Search:
         return len(way)
 
 
-def search(workers, operations, *, slots=1, first_round=1, switch=Aggregator, worker=Worker):
-    middle = switch(slots)
-    everyone = (1 << workers) - 1
-    middle.begin(0, Job(0, tuple(Member(0, port) for port in range(workers)), GROUP, everyone), first_round)
-    ends = [
-        worker(operations, slots=slots, shard=shard, workers=workers, first_round=first_round)
-        for shard in range(workers)
-    ]
-    return Search(middle, ends).run()
+def search(*racks, operations, slots=1, first_round=1, switch=Aggregator, worker=Worker):
+    """Search with so many workers behind one aggregator; if there are several, these are behind another one."""
+    switches, ends, cables = [], [], {}
+    for rack, workers in enumerate(racks):
+        parent = Parent(0, workers, rack, len(racks)) if len(racks) > 1 else None
+        job = Job(0, tuple(Member(0, port) for port in range(workers)), GROUP, (1 << workers) - 1, parent=parent)
+        switches.append(switch(slots))
+        switches[-1].begin(0, job, first_round)
+        for shard in range(workers):
+            cables[rack, shard] = len(ends)
+            who = {"shard": shard, "workers": workers, "slots": slots, "first_round": first_round}
+            ends.append(worker(operations, len(ends), sum(racks), **who))
+        if parent:
+            cables[rack, workers], cables[len(racks), rack] = (len(racks), rack), (rack, workers)
+    if len(racks) > 1:
+        top = Job(0, tuple(Member(0, port) for port in range(len(racks))), GROUP, (1 << len(racks)) - 1)
+        switches.append(switch(slots))
+        switches[-1].begin(0, top, first_round)
+    return Search(switches, ends, cables).run()
 
 
+@pytest.mark.parametrize("first_round", [1, 65534])
 @pytest.mark.parametrize(
-    ("workers", "operations", "slots", "first_round"),
+    ("racks", "operations", "slots"),
     [
-        *((*size, first_round) for size in ((1, 4, 1), (2, 5, 1), (3, 3, 1), (2, 5, 2)) for first_round in (1, 65534)),
-        pytest.param(3, 3, 2, 65534, marks=pytest.mark.slow),
+        *(((1,), 4, 1), ((2,), 5, 1), ((3,), 3, 1), ((2,), 5, 2)),
+        *(((1, 1), 4, 1), ((2, 1), 3, 1), ((1, 1, 1), 2, 1)),
+        pytest.param((3,), 3, 2, marks=pytest.mark.slow),
+        pytest.param((1, 1), 3, 2, marks=pytest.mark.slow),
+        pytest.param((2, 2), 5, 1, marks=pytest.mark.slow),
+        pytest.param((3, 2), 3, 1, marks=pytest.mark.slow),
     ],
 )
-def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operations, slots, first_round):
-    search(workers, operations, slots=slots, first_round=first_round)
+def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(racks, operations, slots, first_round):
+    print(search(*racks, operations=operations, slots=slots, first_round=first_round), "states")
 
 
 class TakesAny(Worker):
@@ -250,5 +285,25 @@ class SendsAckOnce(Worker):
 def test_a_fault_is_found(machine, error):
     """A test of the test: one rule less, and there is an order that it fails in."""
     with pytest.raises(error) as found:
-        search(3, 3, **machine)
+        search(3, operations=3, **machine)
+    print(found.value, *found.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("switch", "error"),
+    [
+        (AddsTheParentsSums, WrongSumError),
+        (KeepsItsOwnSums, WrongSumError),
+        (TakesFullOfAnyRound, WrongSumError),
+        (TakesClearOfAnyRound, StuckError),
+        (ClearsBeforeItsParent, StuckError),
+        (AsksOnce, StuckError),
+        (AcknowledgesOnce, StuckError),
+        (TellsItsWorkersUpward, StuckError),
+    ],
+)
+def test_a_fault_between_levels_is_found(switch, error):
+    """So too of an aggregator with a parent."""
+    with pytest.raises(error) as found:
+        search(1, 1, operations=3, switch=switch)
     print(found.value, *found.value.__notes__)
