@@ -19,7 +19,7 @@ from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.message import RefusedError
 from p4sgd.host.rpc.server import ControlServer, Methods
-from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, PURPOSE, BatchAggregator, Bytes, Numbers
@@ -60,14 +60,15 @@ class Requests:
     def _begin(self, place: int, job: Job, first_round: _Round) -> None:
         # Of a job whose packets could not come or go, workers would report that the network is down.
         links = list(self._links.items())
-        if job.ports >> len(links) or any(member.port >= len(links) for member in job.members):
+        others: list[Member | Parent] = [*job.members, *([job.parent] if job.parent else [])]
+        if job.ports >> len(links) or any(each.port >= len(links) for each in others):
             raise RefusedError(f"the job needs a port that does not exist: there are {len(links)}, from 0 on")
-        for member in job.members:
+        for member in others:
             name, link = links[member.port]
             if not link.reaches(member.mac):
                 raise RefusedError(
                     f"port {member.port}, {name}, cannot send to {mac_text(member.mac)}, which stands for no IPv4 "
-                    "address: give every worker its udp in the cluster file"
+                    "address: give each its udp in the cluster file"
                 )
             if link.address not in (None, self._aggregator.mac):
                 raise RefusedError(
@@ -75,8 +76,8 @@ class Requests:
                     f"{udp_address_text(self._aggregator.mac)}: the cluster file must have the former as the "
                     "aggregator's udp"
                 )
-        others = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
-        if (problem := why_not_begin(self._known(place), job, others)) is not None:
+        served = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
+        if (problem := why_not_begin(self._known(place), job, served, parents=True)) is not None:
             raise RefusedError(problem)
         self._aggregator.begin(place, job, first_round)
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from p4sgd.host.errors import UserError
-from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
+from p4sgd.hw.spec.aggregator import COUNTERS, PARENT_COUNTERS, job_counters
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import DropReason, KeyedDrop
 
@@ -96,7 +96,7 @@ class _Collector:
 
     def collect(self) -> Iterable[Metric]:
         counted, jobs = self._counters(), dict(self._jobs)
-        for name, meaning in COUNTERS.items():
+        for name, meaning in (COUNTERS | PARENT_COUNTERS).items():
             if not name.startswith("DROPPED_"):
                 yield CounterMetricFamily(_PREFIX + name.lower(), meaning, value=counted[name])
         dropped = CounterMetricFamily(_PREFIX + "dropped", "frames dropped", labels=["reason"])

@@ -78,6 +78,12 @@ const outcome_t ACKNOWLEDGED = 19;
 const outcome_t CLEAR_TO_ALL = 20;
 const outcome_t CLEAR_TO_ONE = 21;
 const outcome_t ECHOED = 22;
+const outcome_t PARTIAL_TO_PARENT = 23;
+const outcome_t PARTIAL_TO_PARENT_AGAIN = 24;
+const outcome_t FULL_PASSED_ON = 25;
+const outcome_t ACK_TO_PARENT = 26;
+const outcome_t ACK_TO_PARENT_AGAIN = 27;
+const outcome_t CLEAR_PASSED_ON = 28;
 
 // Checks that a packet fails, as bits of a verdict
 const verdict_t FAILS_JOB = 1;

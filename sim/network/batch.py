@@ -16,6 +16,7 @@ from p4sgd.hw.spec.packet import (
     BROADCAST,
     ETHERTYPE,
     FRAME_BYTES,
+    GROUP_BIT,
     KEYED_FIELDS,
     KEYED_VERSION,
     ROUND_BITS,
@@ -40,8 +41,9 @@ _JOB, _SLOT, _ROUND, _SHARD, _WORKERS = _AT["job"], _AT["slot"], _AT["round"], _
 _BITMAP, _COUNT, _RESERVED, _KEY = _AT["bitmap"], _AT["micro_batches"], _AT["reserved"], _AT["key"]
 _KEYED_VALUES, _PLAIN_VALUES = frame_bytes(0), FRAME_BYTES - 4 * VALUES
 
-_EVERYONE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = range(7)
-"""Columns of `_State.known`; the key is two halves of 32 bits."""
+_EVERYONE, _WHOLE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = range(8)
+_PARENT_WORKERS, _PARENT_SHARD, _PARENT_MAC, _PARENT_PORT = range(8, 12)
+"""Columns of `_State.known`; the key is two halves of 32 bits. Without a parent its columns are 0."""
 
 MEMBER_MAC, MEMBER_PORT = range(2)
 """Columns of `BatchAggregator.members`."""
@@ -54,6 +56,17 @@ _STALE, _DUPLICATE = int(DropReason.STALE), int(DropReason.DUPLICATE)
 _ADDED, _FULL_TO_ALL, _FULL_TO_ONE = int(Outcome.ADDED), int(Outcome.FULL_TO_ALL), int(Outcome.FULL_TO_ONE)
 _ACKNOWLEDGED, _CLEAR_TO_ALL = int(Outcome.ACKNOWLEDGED), int(Outcome.CLEAR_TO_ALL)
 _CLEAR_TO_ONE, _ECHOED = int(Outcome.CLEAR_TO_ONE), int(Outcome.ECHOED)
+_PARTIAL_UP, _PARTIAL_UP_AGAIN = int(Outcome.PARTIAL_TO_PARENT), int(Outcome.PARTIAL_TO_PARENT_AGAIN)
+_ACK_UP, _ACK_UP_AGAIN = int(Outcome.ACK_TO_PARENT), int(Outcome.ACK_TO_PARENT_AGAIN)
+_FULL_PASSED_ON, _CLEAR_PASSED_ON = int(Outcome.FULL_PASSED_ON), int(Outcome.CLEAR_PASSED_ON)
+
+_TO_NONE, _TO_ALL, _TO_ONE, _TO_PARENT = range(4)
+_RECEIVERS = np.full(1 << OUTCOME_BITS, _TO_NONE, np.int64)
+"""By outcome, whom the answer goes to."""
+_RECEIVERS[[_FULL_TO_ALL, _CLEAR_TO_ALL, _FULL_PASSED_ON, _CLEAR_PASSED_ON]] = _TO_ALL
+_RECEIVERS[[_FULL_TO_ONE, _CLEAR_TO_ONE]] = _TO_ONE
+_RECEIVERS[[_PARTIAL_UP, _PARTIAL_UP_AGAIN, _ACK_UP, _ACK_UP_AGAIN]] = _TO_PARENT
+
 _CHECKS = np.array(VERDICT, np.int64)
 _BAD_JOB, _BAD_WORKERS, _BAD_SHARD, _BAD_SLOT, _BAD_SOURCE = (1 << bit for bit in range(len(VERDICT)))
 
@@ -93,7 +106,7 @@ class BatchAggregator:
             mac,
             most,
             place_of=np.full(JOB_NUMBERS, -1, np.int64),
-            known=np.zeros((jobs, 7), np.int64),
+            known=np.zeros((jobs, 12), np.int64),
             members=np.zeros((jobs, MAX_WORKERS, 2), np.int64),
             rounds=rounds,
             aggregated=aggregated,
@@ -130,8 +143,10 @@ class BatchAggregator:
         for each in (state.aggregated, state.acknowledged, state.lengths, state.members):
             each[index] = 0
         key, workers = job.key or 0, len(job.members)
-        halves = key >> 32, key & 0xFFFF_FFFF
-        state.known[index] = (job.everyone, job.group_mac, job.ports, job.key is not None, *halves, workers)
+        settings = (job.everyone, job.whole, job.group_mac, job.ports, job.key is not None)
+        up = job.parent
+        of_parent = (up.workers, up.shard, up.mac, up.port) if up else (0, 0, 0, 0)
+        state.known[index] = (*settings, key >> 32, key & 0xFFFF_FFFF, workers, *of_parent)
         state.members[index, :workers] = [(member.mac, member.port) for member in job.members]
         self.jobs[index] = job
         state.place_of[job.number] = index
@@ -143,11 +158,11 @@ class BatchAggregator:
             self._state.place_of[job.number] = -1
 
     def counters(self) -> dict[str, int]:
-        """All counters but OVERRUNS, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, and DROPPED_KEY."""
+        """All counters but OVERRUNS, by the names of :func:`p4sgd.hw.spec.aggregator.counters`, and programs' own."""
         counts = self._state.counts
         at = np.argwhere(counts)
         frames = {int(owner) * _OUTCOMES + int(outcome): int(counts[owner, outcome]) for owner, outcome in at}
-        found = counters_by_place(frames, len(counts) - 1)
+        found = counters_by_place(frames, len(counts) - 1, parents=True)
         further = (DropReason.ETHERTYPE, *(KeyedDrop if self._state.most else ()))
         return found | {f"DROPPED_{drop.name}": int(counts[:, drop].sum()) for drop in further}
 
@@ -244,6 +259,22 @@ def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Num
 
 
 @compiled(PURPOSE)
+def _failed_checks_of_parent(frame: Bytes, port: int, slots: int, known: Numbers) -> int:
+    """The same of FULL or CLEAR in a job with a parent."""
+    failed = 0
+    if np.int64(frame[_WORKERS]) != known[_PARENT_WORKERS]:
+        failed |= _BAD_WORKERS
+    shard = 0 if frame[_DESTINATION] & 1 else known[_PARENT_SHARD]
+    if np.int64(frame[_SHARD]) != shard or _load(frame, _BITMAP, 4) != (np.int64(1) << known[_PARENT_WORKERS]) - 1:
+        failed |= _BAD_SHARD
+    elif _load(frame, _SOURCE, 6) != known[_PARENT_MAC] or port != known[_PARENT_PORT]:
+        failed |= _BAD_SOURCE
+    if _load(frame, _SLOT, 2) >= slots:
+        failed |= _BAD_SLOT
+    return failed
+
+
+@compiled(PURPOSE)
 def _has_key(frame: Bytes, known: Numbers) -> bool:
     """Whether a packet has the key of a job; one of version 1 has none."""
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
@@ -292,25 +323,34 @@ def _reply(
     member: Numbers,
     sums: Sums,
     length: int,
-    to_all: bool,
+    receiver: int,
 ) -> tuple[int, Any]:
-    """Write FULL or CLEAR to all or to one; returns its size and the ports to send it through."""
-    answer[:FRAME_BYTES] = frame[:FRAME_BYTES]  # job, slot, round, workers, version and key stay
+    """Write a packet to all, to one or to the parent; returns its size and the ports to send it through."""
+    answer[:FRAME_BYTES] = frame[:FRAME_BYTES]  # job, slot, round, version and key stay, and to one its shard
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
-    _store(answer, _DESTINATION, 6, known[_GROUP] if to_all else member[MEMBER_MAC])
+    has_values = kind in (_FULL, _PARTIAL)
+    destination, workers, bitmap, ports = known[_GROUP], known[_WORKERS_OF], known[_EVERYONE], known[_PORTS]
+    if receiver == _TO_ALL:
+        answer[_SHARD] = 0
+    elif receiver == _TO_ONE:
+        destination, ports = member[MEMBER_MAC], np.int64(1) << member[MEMBER_PORT]
+    else:
+        destination, ports = known[_PARENT_MAC], np.int64(1) << known[_PARENT_PORT]
+        answer[_SHARD] = np.uint8(known[_PARENT_SHARD])
+        workers, bitmap = known[_PARENT_WORKERS], np.int64(1) << known[_PARENT_SHARD]
+    _store(answer, _DESTINATION, 6, destination)
     _store(answer, _SOURCE, 6, mac)
     answer[_TYPE] = np.uint8(np.int64(frame[_TYPE]) & 0xF0 | kind)
-    if to_all:
-        answer[_SHARD] = 0
-    _store(answer, _BITMAP, 4, known[_EVERYONE])
+    answer[_WORKERS] = np.uint8(workers)
+    _store(answer, _BITMAP, 4, bitmap)
     first = _KEYED_VALUES if is_keyed else _PLAIN_VALUES
     answer[first:FRAME_BYTES] = 0
-    _store(answer, _COUNT, 2, length // VALUES if is_keyed and kind == _FULL else 0)
+    _store(answer, _COUNT, 2, length // VALUES if is_keyed and has_values else 0)
     size = FRAME_BYTES
-    if kind == _FULL:
+    if has_values:
         _put_values(answer, first, sums, length)
         size = first + 4 * length
-    return size, known[_PORTS] if to_all else np.int64(1) << member[MEMBER_PORT]
+    return size, ports
 
 
 @compiled(PURPOSE)
@@ -352,15 +392,22 @@ def _receive(
             counts[0, drop] += 1
             continue
         kind = np.int64(frame[_TYPE]) & 15
-        destination = _load(frame, _DESTINATION, 6)
-        if destination != mac and not (kind == _PROBE and destination == BROADCAST):
-            counts[0, _WRONG_ADDRESS] += 1
-            continue
-        if kind not in (_PARTIAL, _ACK, _PROBE):
+        destination, place = _load(frame, _DESTINATION, 6), place_of[frame[_JOB]]
+        is_answer = kind in (_FULL, _CLEAR)
+        if is_answer:
+            is_answer = place >= 0 and known[place, _PARENT_WORKERS] > 0
+        if destination != mac:
+            is_to_all = is_answer and destination >> GROUP_BIT & 1
+            if not is_to_all and not (kind == _PROBE and destination == BROADCAST):
+                counts[0, _WRONG_ADDRESS] += 1
+                continue
+        if kind not in (_PARTIAL, _ACK, _PROBE) and not is_answer:
             counts[0, _WRONG_TYPE] += 1
             continue
-        place = place_of[frame[_JOB]]
-        failed = _failed_checks(frame, port, place, slots, members, known)
+        if is_answer:
+            failed = _failed_checks_of_parent(frame, port, slots, known[place])
+        else:
+            failed = _failed_checks(frame, port, place, slots, members, known)
         slot = _load(frame, _SLOT, 2)
         if kind == _PROBE:
             counts[1 + place, _ECHOED] += 1
@@ -388,12 +435,13 @@ def _receive(
             continue
         is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
         shard = np.int64(frame[_SHARD])
-        bit, everyone = np.int64(1) << shard, known[place, _EVERYONE]
+        bit, everyone, whole = np.int64(1) << shard, known[place, _EVERYONE], known[place, _WHOLE]
         round_, now = _load(frame, _ROUND, 2), rounds[place, slot]
         outcome = _STALE
+        reply: Any = kind
+        length = VALUES * _load(frame, _COUNT, 2) if is_keyed else np.int64(VALUES)
+        first = _KEYED_VALUES if is_keyed else _PLAIN_VALUES
         if kind == _PARTIAL:
-            length = VALUES * _load(frame, _COUNT, 2) if is_keyed else np.int64(VALUES)
-            first = _KEYED_VALUES if is_keyed else _PLAIN_VALUES
             begins = round_ == (now + 1) % _ROUNDS
             joins = False
             if begins:
@@ -403,7 +451,11 @@ def _receive(
             elif round_ != now or aggregated[place, slot] == 0:
                 outcome = _STALE
             elif aggregated[place, slot] & bit:
-                outcome = _FULL_TO_ONE if aggregated[place, slot] == everyone else _DUPLICATE
+                outcome = _DUPLICATE
+                if aggregated[place, slot] == whole:
+                    outcome, reply = _FULL_TO_ONE, _FULL
+                elif aggregated[place, slot] == everyone:
+                    outcome = _PARTIAL_UP_AGAIN
             elif length != lengths[place, slot]:
                 outcome = _RUNT if length < lengths[place, slot] else _LONG
             else:
@@ -411,31 +463,48 @@ def _receive(
             if begins or joins:
                 aggregated[place, slot] |= bit
                 _take_values(frame, first, sums[place, slot], length, begins)
-                outcome = _FULL_TO_ALL if aggregated[place, slot] == everyone else _ADDED
+                outcome = _ADDED
+                if aggregated[place, slot] == whole:
+                    outcome, reply = _FULL_TO_ALL, _FULL
+                elif aggregated[place, slot] == everyone:
+                    outcome = _PARTIAL_UP
+        elif kind == _FULL:
+            if round_ != now or aggregated[place, slot] not in (everyone, whole):
+                outcome = _STALE
+            elif aggregated[place, slot] == whole:
+                outcome = _DUPLICATE
+            elif length != lengths[place, slot]:
+                outcome = _RUNT if length < lengths[place, slot] else _LONG
+            else:
+                aggregated[place, slot] = whole
+                _take_values(frame, first, sums[place, slot], length, True)
+                outcome = _FULL_PASSED_ON
+        elif kind == _CLEAR:
+            if round_ == now and acknowledged[place, slot] == everyone:
+                acknowledged[place, slot] = whole
+                outcome = _CLEAR_PASSED_ON
+            elif round_ == now and acknowledged[place, slot] == whole:
+                outcome = _DUPLICATE
         elif aggregated[place, slot] == 0:
             outcome = _STALE
         elif round_ != now:
-            outcome = _CLEAR_TO_ONE if (round_ - now) % _ROUNDS >= _ROUNDS // 2 else _STALE
-        elif aggregated[place, slot] == everyone:
+            if (round_ - now) % _ROUNDS >= _ROUNDS // 2:
+                outcome, reply = _CLEAR_TO_ONE, _CLEAR
+        elif aggregated[place, slot] == whole:
             is_repeated = acknowledged[place, slot] & bit != 0
-            acknowledged[place, slot] |= bit
-            is_over = acknowledged[place, slot] == everyone
-            if is_repeated:
-                outcome = _CLEAR_TO_ONE if is_over else _DUPLICATE
+            if acknowledged[place, slot] == whole:
+                outcome, reply = _CLEAR_TO_ONE, _CLEAR
             else:
-                outcome = _CLEAR_TO_ALL if is_over else _ACKNOWLEDGED
+                acknowledged[place, slot] |= bit
+                outcome = _DUPLICATE if is_repeated else _ACKNOWLEDGED
+                if acknowledged[place, slot] == whole:
+                    outcome, reply = _CLEAR_TO_ALL, _CLEAR
+                elif acknowledged[place, slot] == everyone:
+                    outcome = _ACK_UP_AGAIN if is_repeated else _ACK_UP
         counts[1 + place, outcome] += 1
-        if outcome in (_FULL_TO_ALL, _FULL_TO_ONE, _CLEAR_TO_ALL, _CLEAR_TO_ONE):
-            answer_sizes[written], ports[written] = _reply(
-                frame,
-                answer,
-                _FULL if outcome in (_FULL_TO_ALL, _FULL_TO_ONE) else _CLEAR,
-                mac,
-                known[place],
-                members[place, shard],
-                sums[place, slot],
-                lengths[place, slot],
-                outcome in (_FULL_TO_ALL, _CLEAR_TO_ALL),
-            )
+        receiver = _RECEIVERS[outcome]
+        if receiver != _TO_NONE:
+            its = (known[place], members[place, shard], sums[place, slot], lengths[place, slot])
+            answer_sizes[written], ports[written] = _reply(frame, answer, reply, mac, *its, receiver)
             written += 1
     return written

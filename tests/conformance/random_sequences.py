@@ -4,10 +4,23 @@ import random
 from collections import deque
 from collections.abc import Iterator
 
-from conformance.frames import ACK, BROADCAST, BYTES, MAC, PARTIAL, PROBE, ROUNDS, VALUES, Frame, is_keyed
+from conformance.frames import (
+    ACK,
+    BROADCAST,
+    BYTES,
+    CLEAR,
+    FULL,
+    MAC,
+    PARTIAL,
+    PROBE,
+    ROUNDS,
+    VALUES,
+    Frame,
+    is_keyed,
+)
 from conformance.judge import Judge
 from conformance.vectors import Begin, Case, End, Geometry, Send
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 
 CASE_FRAMES = 250
 """Frames of a case: a few jobs, one after the other in each place."""
@@ -75,7 +88,11 @@ class _Sequence:
             ports = rng.randrange(1, 1 << self._geometry.ports)
         has_key = self._geometry.version > 1 and rng.random() < 0.8
         key = rng.getrandbits(64) if has_key else None
-        job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key)
+        parent = None
+        if self._geometry.parents and workers < 32 and rng.random() < 0.8:
+            racks = rng.choice((1, 2, 3, 32))
+            parent = Parent(0x0250_0001_0000 + place, rng.randrange(self._geometry.ports), rng.randrange(racks), racks)
+        job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key, parent)
         first_round = rng.choice((1, 1, 65533, 32766, rng.randrange(ROUNDS)))
         self._judge.begin(place, job, first_round)
         self._jobs[place] = job
@@ -98,40 +115,53 @@ class _Sequence:
         slot = rng.choice(self._hot) if rng.random() < 0.95 else rng.randrange(self._geometry.slots)
         now = self._judge.model.slots[place][slot]
         kind, distance, shards = PARTIAL, 1, list(everyone)
-        if now.aggregated and now.aggregated != job.everyone:
+        if now.aggregated and now.aggregated != job.whole:
             distance, shards = 0, [shard for shard in everyone if not now.aggregated >> shard & 1]
-        elif now.aggregated and now.acknowledged != job.everyone:
-            kind, distance, shards = ACK, 0, [shard for shard in everyone if not now.acknowledged >> shard & 1]
+            kind = PARTIAL if shards else FULL
+        elif now.aggregated and now.acknowledged != job.whole:
+            distance, shards = 0, [shard for shard in everyone if not now.acknowledged >> shard & 1]
+            kind = ACK if shards else CLEAR
         if rng.random() < 0.25:
-            kind, distance, shards = rng.choice((PARTIAL, ACK)), rng.choice(_DISTANCES), list(everyone)
-        shard = rng.choice(shards)
+            kinds = (PARTIAL, ACK, FULL, CLEAR) if job.parent else (PARTIAL, ACK)
+            kind, distance, shards = rng.choice(kinds), rng.choice(_DISTANCES), list(everyone)
+        shard = rng.choice(shards or everyone)
         extremes = rng.random() < 0.3
         key = job.key
         if self._geometry.version > 1 and rng.random() < 0.03:  # all is right but that it has a key or none
             key = rng.getrandbits(64) if key is None else None
         count = VALUES
-        if key is not None and kind == PARTIAL:
+        if key is not None and kind in (PARTIAL, FULL):
             joins = distance == 0 and bool(now.aggregated) and rng.random() < 0.95
             count = len(now.sums) if joins else VALUES * rng.choice((1, 1, 2, 3, 8, 46))
         values = tuple(rng.choice(_EXTREMES) if extremes else rng.getrandbits(32) for _ in range(count))
         if rng.random() < 0.06:
             kind, values, key = PROBE, (rng.getrandbits(32), *[0] * (VALUES - 1)), None
-        member = job.members[shard]
+        version = 1 if key is None else 2
+        if kind == PROBE and self._geometry.version > 1:
+            version = rng.choice((1, 2))
+        source: Member | Parent = job.members[shard]
+        destination, workers, bitmap = MAC, len(everyone), 1 << shard
+        if kind == PROBE and rng.random() < 0.5:
+            destination = BROADCAST
+        elif kind in (FULL, CLEAR) and job.parent:
+            source, shard, workers, bitmap = job.parent, job.parent.shard, job.parent.workers, job.parent.everyone
+            if rng.random() < 0.6:
+                destination, shard = 0x0350_0000_0000, 0
         packet = Frame(
             kind,
-            destination=BROADCAST if kind == PROBE and rng.random() < 0.5 else MAC,
-            source=member.mac,
+            destination=destination,
+            source=source.mac,
             job=job.number,
             slot=slot,
             round=(now.round + distance) % ROUNDS,
             shard=shard,
-            workers=len(everyone),
-            bitmap=1 << shard,
-            values=values if kind != ACK else () if key is not None else (0,) * VALUES,
-            version=1 if key is None else 2,
+            workers=workers,
+            bitmap=bitmap,
+            values=values if kind not in (ACK, CLEAR) else () if key is not None else (0,) * VALUES,
+            version=version,
             key=key,
         )
-        return member.port, packet
+        return source.port, packet
 
     def _broken(self, port: int, frame: bytes) -> tuple[int, bytes]:
         """Not as it should be: bits, fields, length or port."""

@@ -8,13 +8,14 @@ from support.bench import default_seed, times
 
 from conformance.generate import COMMITTED, committed, hand_written
 from conformance.model_subject import BatchSubject, ModelSubject
-from conformance.mutants import KEYED_MUTANTS, MUTANTS
+from conformance.mutants import KEYED_MUTANTS, MUTANTS, PARENT_MUTANTS
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, UnfitError, run
 from conformance.vectors import Geometry, Send, read
-from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
+from p4sgd.hw.spec.aggregator import PARENT_COUNTERS, AggregatorConfig, counters
 
 KEYED = Geometry(version=2)
+PARENTS = Geometry(parents=True)
 FILES = [file for file, geometry in committed().items() if geometry == Geometry()]
 SMALL, MIDDLE, LARGE = Geometry(8, 2, 4), Geometry(1024, 8, 32), Geometry(65536, 2, 5)
 
@@ -27,14 +28,18 @@ def test_committed_vectors(file, geometry, close):
     assert not done.left_out
 
 
-@pytest.mark.parametrize("geometry", [SMALL, MIDDLE, KEYED, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "geometry",
+    [SMALL, MIDDLE, KEYED, replace(KEYED, parents=True), pytest.param(LARGE, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_cases_of_other_sizes(geometry):
     """Those of version 1 too on who speaks version 2: a job without a key is served as ever."""
     run(BatchSubject(geometry), hand_written(geometry))
 
 
 @pytest.mark.parametrize("frames", [5_000, pytest.param(times(40_000), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED], ids=str)
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED, replace(KEYED, parents=True)], ids=str)
 def test_random_sequences(geometry, frames):
     """Each frame apart, and as many as there are in a row at once."""
     seed = default_seed()
@@ -45,7 +50,10 @@ def test_random_sequences(geometry, frames):
 
 def test_no_counter_is_missing():
     """The runner compares those that a subject has; the model has all but that of a hardware queue."""
-    assert set(ModelSubject(SMALL).counters()) == set(counters(AggregatorConfig(jobs=2))) - {"OVERRUNS"}
+    assert (
+        set(ModelSubject(SMALL).counters())
+        == set(counters(AggregatorConfig(jobs=2))) - {"OVERRUNS"} | PARENT_COUNTERS.keys()
+    )
 
 
 @functools.cache
@@ -57,7 +65,7 @@ def written(geometry):
 def test_a_fault_is_caught(mutant):
     """A test of the test: by what is written by hand; a fault in version 2 by random sequences, too."""
     is_keyed = mutant.__name__ in KEYED_MUTANTS
-    geometry = KEYED if is_keyed else Geometry()
+    geometry = KEYED if is_keyed else PARENTS if mutant in PARENT_MUTANTS else Geometry()
     seed = default_seed()
     print(f"{mutant.__doc__} P4SGD_SEED={seed}")
     for cases in [written(geometry)] + ([random_cases(KEYED, seed, 10_000)] if is_keyed else []):

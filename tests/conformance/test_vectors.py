@@ -12,7 +12,7 @@ from conformance.frames import NAMES, Frame
 from conformance.generate import COMMITTED, FRAMES, SEED, cases_of, committed, hand_written
 from conformance.random_sequences import random_cases
 from conformance.vectors import Geometry, Send, VectorError, from_text, read, to_text
-from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
+from p4sgd.hw.spec.aggregator import PARENT_COUNTERS, AggregatorConfig, counters
 from p4sgd.hw.spec.packet import Packet, PacketType
 
 SCHEMA = json.loads((COMMITTED.parent / "schema.json").read_text())
@@ -46,7 +46,7 @@ def test_the_schema_is_one_and_refuses():
 def test_the_schema_has_every_counter():
     names = set(SCHEMA["$defs"]["counter"]["enum"])
     known = set(counters(AggregatorConfig(slots=8, jobs=8))) - {"FRAMES", "OVERRUNS"}
-    assert names == known | {"DROPPED_KEY"}
+    assert names == known | {"DROPPED_KEY"} | PARENT_COUNTERS.keys()
 
 
 def test_names_are_unique():
@@ -57,8 +57,12 @@ def test_names_are_unique():
 def test_every_outcome_is_there():
     """Both in what is written by hand and in the random sequences: every counter, but answers that no way out took."""
     every = set(counters(AggregatorConfig(jobs=2))) - {"FRAMES", "OVERRUNS"}
-    for version, further in ((1, set()), (2, {"DROPPED_KEY"})):
-        geometry = Geometry(version=version)
+    of_geometries = {
+        Geometry(): set(),
+        Geometry(version=2): {"DROPPED_KEY"},
+        Geometry(version=2, parents=True): {"DROPPED_KEY", *PARENT_COUNTERS},
+    }
+    for geometry, further in of_geometries.items():
         for cases in (hand_written(geometry), random_cases(geometry, SEED, FRAMES)):
             moved = {name for case in cases for step in case.steps if isinstance(step, Send) for name in step.counts}
             assert moved >= every | further

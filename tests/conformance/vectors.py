@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from conformance.frames import describe, mac_number, mac_text
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 
 
 @dataclass(frozen=True)
 class Geometry:
     """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports.
 
-    ``version`` is the highest of the packet that it speaks.
+    ``version`` is the highest of the packet that it speaks; with ``parents`` its jobs may have a parent.
     """
 
     slots: int = 64
     places: int = 4
     ports: int = 4
     version: int = 1
+    parents: bool = False
 
     def holds(self, other: "Geometry") -> bool:
         """Whether it is as large in everything."""
-        return self.slots >= other.slots and self.places >= other.places and self.ports >= other.ports
+        own, its = ((each.slots, each.places, each.ports, each.parents) for each in (self, other))
+        return all(one >= another for one, another in zip(own, its, strict=True))
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class VectorError(ValueError):
 def _job_of(record: dict[str, Any]) -> Job:
     members = tuple(Member(mac_number(member["mac"]), member["port"]) for member in record["members"])
     key = int(record["key"], 16) if "key" in record else None
-    return Job(record["job"], members, mac_number(record["group_mac"]), record["ports"], key)
+    parent = None
+    if "parent" in record:
+        parent = Parent(**(record["parent"] | {"mac": mac_number(record["parent"]["mac"])}))
+    return Job(record["job"], members, mac_number(record["group_mac"]), record["ports"], key, parent)
 
 
 def _record(step: Step) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _record(step: Step) -> dict[str, Any]:
     match step:
         case Begin(place, job, first_round):
             members = [{"mac": mac_text(member.mac), "port": member.port} for member in job.members]
-            return {
+            begin = {
                 "begin": place,
                 "job": job.number,
                 "first_round": first_round,
@@ -111,6 +116,7 @@ def _record(step: Step) -> dict[str, Any]:
                 "ports": job.ports,
                 "members": members,
             } | ({} if job.key is None else {"key": f"{job.key:016x}"})
+            return begin | ({"parent": vars(job.parent) | {"mac": mac_text(job.parent.mac)}} if job.parent else {})
         case End(place):
             return {"end": place}
         case Look(place, slot, round_, aggregated, acknowledged):
@@ -149,7 +155,8 @@ def to_text(cases: Iterable[Case]) -> str:
         size = case.geometry
         head = {"case": case.name, "why": case.why, "mac": mac_text(case.mac)}
         head |= {"slots": size.slots, "places": size.places, "ports": size.ports}
-        lines.append(json.dumps(head | ({"version": size.version} if size.version > 1 else {})))
+        head |= {"version": size.version} if size.version > 1 else {}
+        lines.append(json.dumps(head | ({"parents": True} if size.parents else {})))
         lines += [json.dumps(_record(step)) for step in case.steps]
     return "".join(line + "\n" for line in lines)
 
@@ -163,7 +170,8 @@ def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
             if "case" in record:
                 if case is not None:
                     yield case
-                geometry = Geometry(record["slots"], record["places"], record["ports"], record.get("version", 1))
+                further = record.get("version", 1), record.get("parents", False)
+                geometry = Geometry(record["slots"], record["places"], record["ports"], *further)
                 case = Case(record["case"], record["why"], mac_number(record["mac"]), geometry)
             elif case is None:
                 raise ValueError("a step before the first case")

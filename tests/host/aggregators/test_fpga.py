@@ -1,12 +1,14 @@
 """The controller of an aggregator on an FPGA, on a model of its registers."""
 
+from dataclasses import replace
+
 import pytest
 
 from p4sgd.host.aggregators.fpga import FpgaAggregator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import GROUP_BIT
 
 CONFIG = AggregatorConfig(slots=4, jobs=2, ports=2)
@@ -91,6 +93,8 @@ def test_settings_of_no_valid_job(board, aggregator):
 def test_a_missing_port(board, aggregator):
     with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 2 of the aggregator, which has 2"):
         aggregator.begin(0, job(7, port=2), 1)
+    with pytest.raises(P4sgdError, match=r"job 7 cannot begin: it has a parent, which only .* programs can have"):
+        aggregator.begin(0, replace(job(7), parent=Parent(1, 0, 0, 1)), 1)
     assert board.running == 0
 
 

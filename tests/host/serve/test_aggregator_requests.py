@@ -91,6 +91,7 @@ def test_what_a_controller_can_do(tmp_path):
 
 
 GOOD = msgspec.to_builtins(job_of(2))
+PARENT = {"mac": 5, "port": 1, "shard": 1, "workers": 2}
 
 
 def begin(place=0, first_round=1, **changes):
@@ -103,6 +104,8 @@ def test_a_job_whose_workers_a_port_cannot_reach_is_refused():
     with pytest.raises(RefusedError, match=r"port 1, b, cannot send to 02:00:00:00:01:01, .* its udp"):
         requests_of(model, {job.members[1].mac}).methods.call(begin())
     assert model.jobs == {}
+    with pytest.raises(RefusedError, match=r"port 1, b, cannot send to 00:00:00:00:00:05, .* its udp"):
+        requests_of(model, {PARENT["mac"]}).methods.call(begin(parent=PARENT))
     requests_of(model, {job.group_mac}).methods.call(begin())  # then each worker gets an answer of its own
     assert model.jobs == {0: job}
 
@@ -139,6 +142,9 @@ def test_a_job_of_workers_that_send_to_another_address_is_refused():
         (begin(1, number=9), "job 9 is being served already"),
         (begin(1, ports=4), "needs a port .*: there are 2"),
         (begin(1, members=[{"mac": 5, "port": 2}]), "needs a port that"),
+        (begin(1, parent={"mac": 5, "port": 2, "shard": 0, "workers": 2}), "needs a port that"),
+        (begin(parent={"mac": 5, "port": 1, "shard": 2, "workers": 2}), "shard must be 0 to 1, not 2"),
+        (begin(members=[{"mac": 5, "port": 1}] * 32, parent=PARENT), "with a parent has at most 31 workers"),
         (begin(3), "place must be 0 to 2, not 3"),
         (begin(members=[{"mac": "1", "port": 0}]), "Expected `int`, got `str`"),
         (begin(members=[]), "a job has 1 to 32 workers"),
