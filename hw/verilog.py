@@ -8,14 +8,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from amaranth.back import rtlil, verilog
-from amaranth.hdl import ClockSignal, Fragment, Instance, Module, ResetSignal, Value, ValueLike
-from amaranth.hdl._ast import SignalDict
-from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.back import verilog
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Value, ValueLike
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
+
+from p4sgd.hw.netlist import convert
 
 __all__ = ["BlackBox", "CoreKind", "DebugCore", "add_debug_core", "instances", "modules", "share_modules", "to_verilog"]
 
@@ -28,9 +27,9 @@ _INSTANCE = re.compile(r"^  (\\\S+)(?= +\S+ +\($)", re.MULTILINE)
 _NAMED_INSTANCE = re.compile(r"^  (\S+) +(?:#\(\n(?:    .*\n)+  \) )?(\w+) \($", re.MULTILINE)
 """An instance in a module, perhaps with parameters. Groups: its module, and its own name."""
 
-_START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
-"""The register that triggers a module's `always @*` blocks in simulation. yosys gives each its own number, which would
-make equal modules differ."""
+_START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ (?: = 0;$)?", re.MULTILINE)
+"""The register that triggers a module's `always @*` blocks in simulation, with its initial value where it is declared.
+yosys gives each its own number, which would make equal modules differ."""
 
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
@@ -42,34 +41,10 @@ def to_verilog(component: wiring.Component, name: str, *, platform: object = Non
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings(), _rare_garbage_collection():
         warnings.simplefilter("error", category=SyntaxWarning)
-        text = verilog._convert_rtlil_text(_rtlil(component, name, platform), strip_internal_attrs=True)
+        text = verilog._convert_rtlil_text(
+            convert(component, name, platform, sources=False).text, strip_internal_attrs=True
+        )
     return share_modules(text)
-
-
-def _rtlil(component: wiring.Component, name: str, platform: object) -> str:
-    """RTLIL of a component. As Amaranth's ``rtlil.convert``, which cannot be given another emitter."""
-    directions = {In: PortDirection.Input, Out: PortDirection.Output}
-    ports = {
-        "__".join(map(str, path)): (Value.cast(value), directions[member.flow])
-        for path, member, value in component.signature.flatten(component)
-    }
-    netlist = build_netlist(Fragment.get(component, platform), ports, name=name)
-    empty = rtlil.EmptyModuleChecker(netlist)
-    design = rtlil.Design(emit_src=False)
-    names = SignalDict()
-    for index, module in enumerate(netlist.modules):
-        if not empty.is_empty(index):
-            builder = design.module(".".join(module.name))
-            _ModuleEmitter(builder, netlist, module, names, empty).emit()
-    return str(design)
-
-
-class _ModuleEmitter(rtlil.ModuleEmitter):
-    """As Amaranth's, but memories of zeros get no initial words: most of the time and memory of a conversion."""
-
-    def emit_memory(self, cell_idx: int, cell: Any) -> None:
-        if any(cell.init):
-            super().emit_memory(cell_idx, cell)
 
 
 @contextlib.contextmanager
@@ -99,7 +74,7 @@ def share_modules(text: str) -> str:
 
     Amaranth writes a module for every instance.
     """
-    text = _START.sub(r"\\$start ", text)
+    text = _START.sub(_start, text)
     while True:
         first: dict[str, str] = {}
         shared = {name: first.setdefault(body, name) for name, body in modules(text).items()}
@@ -107,6 +82,15 @@ def share_modules(text: str) -> str:
             return text
         text = _MODULE.sub(lambda match: match[0] if shared[match[1]] == match[1] else "", text)  # noqa: B023
         text = _INSTANCE.sub(lambda match: f"  {shared.get(match[1], match[1])}", text)  # noqa: B023
+
+
+def _start(found: re.Match[str]) -> str:
+    """The same register under one name, which changes from x to 0 when all blocks wait for a change.
+
+    An initial value changes nothing in SystemVerilog, where it is there before all blocks (IEEE 1800, 10.5): they would
+    never run. In Verilog it is assigned among them (IEEE 1364, 6.2.1), perhaps before one waits.
+    """
+    return "\\$start ;\n  initial \\$start <= 0;" if found[0].endswith(";") else "\\$start "
 
 
 class BlackBox(wiring.Component):

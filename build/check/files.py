@@ -54,6 +54,7 @@ def check_schema(folder: Folder) -> Iterator[Problem]:
 _WAIVERS = (
     "WIDTH",  # yosys does not pad the operands of an operator; tests/hw/test_lint.py looks at widths
     "CASEINCOMPLETE",  # yosys assigns the default before the case statement
+    "INITIALDLY",  # what wakes the always blocks of a module, see hw/verilog.py
     "MODMISSING",  # AMD's IP, which a script makes
 )
 

@@ -15,7 +15,7 @@ from p4sgd.build.check.sandbox import Run, run_script
 from p4sgd.build.fpga.kernel import Bus, BusKind, find_buses
 from p4sgd.build.generate.artifacts import read_manifest
 from p4sgd.build.generate.boards import BOARDS, Board
-from p4sgd.hw.kernel.verilog import Port
+from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import modules
@@ -53,8 +53,7 @@ class Folder:
     @property
     def tops(self) -> dict[str, str]:
         """File of each top module that Verilator can read on its own."""
-        kernels = {top: f"{name}.v" for name, top in self.kernels.items()}
-        return {**kernels, **self.manifest.get("tops", {})}
+        return {**{top: f"{top}.v" for top in self.kernels.values()}, **self.manifest.get("tops", {})}
 
     @property
     def board(self) -> Board:
@@ -92,7 +91,7 @@ class Folder:
     @cached_property
     def verilog(self) -> dict[str, str]:
         """Verilog of each kernel."""
-        return {name: self.text(f"{name}.v") for name in self.kernels}
+        return {name: self.text(f"{top}.v") for name, top in self.kernels.items()}
 
     @cached_property
     def ports(self) -> dict[str, list[Port]]:

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.registers import CONTROL_BLOCK, pointer_register, register_map
-from p4sgd.hw.kernel.verilog import Port
+from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
 _MEMORY_ADDRESS_BITS = 64
@@ -123,10 +123,10 @@ def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Pr
             known.add(call.arguments[-2])
     for port in ports:
         if port not in known:
-            yield Problem(f"{name}.v", f"port {port} is of no bus of {name}.xml")
+            yield Problem(f"{folder.kernels[name]}.v", f"port {port} is of no bus of {name}.xml")
     for port in ("ap_clk", "ap_rst_n"):
         if port not in ports:
-            yield Problem(f"{name}.v", f"has no port {port}")
+            yield Problem(f"{folder.kernels[name]}.v", f"has no port {port}")
 
 
 def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:

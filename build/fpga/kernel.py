@@ -18,9 +18,9 @@ from p4sgd.build.generate.register_documents import (
     selftest_documents,
     worker_documents,
 )
+from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.kernel.verilog import (
     KernelVerilog,
-    Port,
     aggregator_kernel,
     cmac_kernel,
     emulated_cmac_kernel,
@@ -139,7 +139,7 @@ def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool
         worker_kernel(config, build_id=build_id, slices=slices, debug=debug),
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
-        settings="component/worker/engine*/stable_reg[*]",
+        settings="worker/engine*/stable_reg[*]",
         control=registers.CTRL,
     )
 
@@ -154,7 +154,7 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
         selftest_documents(sizes, build_id),
         "selftest_",
         pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
-        settings="component/test*/stable_reg[*]",
+        settings="test*/stable_reg[*]",
     )
 
 

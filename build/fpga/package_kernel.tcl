@@ -16,7 +16,7 @@ proc p4sgd::open_kernel {name top part} {
     variable folder
     variable kernel $name
     create_project -force -part $part $name [out $name]
-    add_files -norecurse [file join $folder $name.v]
+    add_files -norecurse [file join $folder $top.v]
     set_property top $top [current_fileset]
 }
 

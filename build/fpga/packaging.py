@@ -89,7 +89,7 @@ def kernel_files(
     If it has a MAC, ``cage``, ``free_megahertz`` and ``cable`` are those of `ip_script`. A kernel for v++ also needs
     its XML, one for IP Integrator does not.
     """
-    found = {f"{kernel.name}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
+    found = {f"{kernel.verilog.top}.v": f"{header_comment('// {}', command)}\n{kernel.verilog.text}"}
     if for_vitis:
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
     found[f"package_{kernel.name}.tcl"] = _package_script(kernel, board.part, command, for_vitis=for_vitis)
@@ -172,7 +172,7 @@ def judge_command(folder: str, kernels: Iterable[Kernel], board: Board) -> str:
 
     ``folder`` is that of the reports in ``out``, its parts separated by spaces.
     """
-    cells = (f"*/{kernel.unit}/inst{'/component/adapter' * bool(kernel.ip)}" for kernel in kernels)
+    cells = (f"*/{kernel.unit}/inst{'/adapter' * bool(kernel.ip)}" for kernel in kernels)
     return f"p4sgd::judge {{{folder}}} {board.watts} {{{' '.join(cells)}}}"
 
 

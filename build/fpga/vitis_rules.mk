@@ -57,7 +57,7 @@ check:
 # A kernel may have constraints; one with the vendor's IP needs the script that makes the IP, and those of the MAC.
 .SECONDEXPANSION:
 
-$(OUT)/%.xo: package_%.tcl package_kernel.tcl %.v %.xml $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
+$(OUT)/%.xo: package_%.tcl package_kernel.tcl %_kernel.v %.xml $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p $(OUT)
 	vivado -mode batch -nojournal -notrace -log $(OUT)/$*.log -source package_$*.tcl
 

@@ -131,7 +131,7 @@ create_clock -period {1000 / megahertz:.3f} -name clock [get_ports {clock}]
 {header}
 {source_command(_OUT_OF_CONTEXT)}
 
-p4sgd::out_of_context {name} {module} {board.part} {engine.name}.v {name}_clock.xdc
+p4sgd::out_of_context {name} {module} {board.part} {engine.verilog.top}.v {name}_clock.xdc
 """
     cells = kernel_placement(engine.verilog, config, board)
     found[FLOORPLAN] = floorplan(cells, board, command, what="the worker's kernel")

@@ -36,7 +36,7 @@ worker engine: | check
 # A kernel may have constraints; one with the vendor's IP needs the script that makes the IP, and those of the MAC.
 .SECONDEXPANSION:
 
-out/%/ip/component.xml: package_%.tcl package_kernel.tcl %.v $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
+out/%/ip/component.xml: package_%.tcl package_kernel.tcl %_kernel.v $$(wildcard $$*_ip.tcl $$*_debug.tcl $$*.xdc) $$(if $$(wildcard $$*_ip.tcl),p4sgd_cmac.xdc) | check
 	mkdir -p out
 	$(VIVADO) -log out/$*.log -source package_$*.tcl
 

@@ -80,13 +80,13 @@ def kernel_placement(kernel: KernelVerilog, config: WorkerConfig, board: Board) 
     if kernel.top == SELFTEST_KERNEL:
         cells: list[list[str]] = [[] for _ in range(board.dies)]
         for memory, die in enumerate(_master_dies(config, board)):
-            cells[die].append(f"component/{port_test_name(memory)}")
+            cells[die].append(port_test_name(memory))
     else:
-        dies = placement(kernel.text, f"\\{kernel.top}.component.worker", ENGINE, board)
-        cells = [[f"component/worker/{name}" for name in names] for names in dies]
+        dies = placement(kernel.text, f"\\{kernel.top}.worker", ENGINE, board)
+        cells = [[f"worker/{name}" for name in names] for names in dies]
     for memory, way in enumerate(slice_dies(config, board)):
         for number, die in enumerate(way):
-            cells[die].append(f"component/{slice_name(memory, number)}")
+            cells[die].append(slice_name(memory, number))
     return cells
 
 

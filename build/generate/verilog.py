@@ -8,13 +8,13 @@ from p4sgd.build.generate.artifacts import check_folder, header_comment, write_f
 from p4sgd.build.generate.boards import BOARDS, Board, board_of
 from p4sgd.build.generate.floorplan import floorplan, placement
 from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
-from p4sgd.hw.aggregator.aggregator import Aggregator
+from p4sgd.hw.aggregator.aggregator import AGGREGATOR, Aggregator
+from p4sgd.hw.aggregator.aggregator import with_ports as aggregator_ports
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
-AGGREGATOR = "p4sgd_aggregator"
 TOPS = (WORKER, AGGREGATOR)
 
 FILE_LIST, FLOORPLAN = "files.f", f"{WORKER}_floorplan.tcl"
@@ -39,7 +39,7 @@ def generated_files(
     worker, engine = worker_verilog(config, build_id=build_id)
     designs = {
         f"{WORKER}.v": f"{worker}\n{engine}",
-        f"{AGGREGATOR}.v": to_verilog(Aggregator(aggregator, build_id=build_id), AGGREGATOR),
+        f"{AGGREGATOR}.v": to_verilog(aggregator_ports(Aggregator(aggregator, build_id=build_id)), AGGREGATOR),
     }
     return {
         **{name: f"{first}\n{text}" for name, text in designs.items()},

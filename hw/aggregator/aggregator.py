@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.aggregator.admission import MAC_BITS, OUTCOME, STATE, Admission, SlotOp, admitted, own_item
 from p4sgd.hw.aggregator.slots import SlotTable, SumTable
 from p4sgd.hw.bus.axi import Axi4LiteSignature, FrameBeat
+from p4sgd.hw.bus.ports import FlatPorts
 from p4sgd.hw.bus.register_file import EventCounters, RegisterFile
 from p4sgd.hw.bus.stream import RegisteredValidFIFO
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build, shard_mask
@@ -16,7 +17,7 @@ from p4sgd.hw.primitives import Component, pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map, counters, identity
 from p4sgd.hw.spec.packet import FRAME_BYTES, ROUND_BITS, VERDICT, DropReason, EchoValue, PacketType
 
-__all__ = ["Aggregator", "Answers", "SlotManager"]
+__all__ = ["AGGREGATOR", "Aggregator", "Answers", "SlotManager", "with_ports"]
 
 
 class SlotManager(Component):
@@ -323,3 +324,15 @@ class Aggregator(Component):
         ]
         for name, shown in zip(names, counts.shown, strict=True):
             m.d.comb += registers.wide(name.lower()).eq(shown)
+
+
+AGGREGATOR = "p4sgd_aggregator"  # name of the aggregator's module
+
+
+def with_ports(aggregator: Aggregator) -> FlatPorts:
+    """An aggregator with the ports of `AGGREGATOR`: ``s_axi_control``, and the streams ``rx`` and ``tx``.
+
+    TUSER of ``rx`` is the number of the port that a frame came in through, of ``tx`` the bitmap of the ports that it
+    leaves through.
+    """
+    return FlatPorts(aggregator, {("control",): "s_axi_control", ("rx",): "rx", ("tx",): "tx"})

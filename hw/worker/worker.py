@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature, FrameBeat
+from p4sgd.hw.bus.ports import FlatPorts
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.bus.stream import connect_stream
 from p4sgd.hw.datapath.loss import LossUnit
@@ -30,7 +31,10 @@ __all__ = [
     "Worker",
     "engine_verilog",
     "labels_reader",
+    "memory_path",
     "memory_port",
+    "with_ports",
+    "worker_parts",
     "worker_signature",
     "worker_verilog",
 ]
@@ -60,12 +64,19 @@ def worker_signature(config: WorkerConfig) -> wiring.Signature:
     )
 
 
+def memory_path(config: WorkerConfig, number: int) -> tuple[str | int, ...]:
+    """Member, and index in it, of a memory port of a `Worker`, numbered as in `WorkerConfig.memories`."""
+    if number == config.labels_memory:
+        return ("labels_memory",)
+    engine, port = divmod(number, config.ports)
+    return ("memory", engine) if port == 0 else ("extra_memory", engine * (config.ports - 1) + port - 1)
+
+
 def memory_port(config: WorkerConfig, worker: Any, number: int) -> Any:
     """Memory port of a `Worker` or of an interface with its signature, numbered as in `WorkerConfig.memories`."""
-    if number == config.labels_memory:
-        return worker.labels_memory
-    engine, port = divmod(number, config.ports)
-    return worker.memory[engine] if port == 0 else worker.extra_memory[engine * (config.ports - 1) + port - 1]
+    name, *index = memory_path(config, number)
+    member = getattr(worker, str(name))
+    return member[index[0]] if index else member
 
 
 def labels_reader() -> StridedReader:
@@ -265,8 +276,23 @@ def engine_verilog(config: WorkerConfig, *, platform: object = None) -> str:
     return to_verilog(Engine(config), ENGINE, platform=platform)
 
 
-def worker_verilog(config: WorkerConfig, *, build_id: int = 0, platform: object = None) -> tuple[str, str]:
-    """Verilog of a worker as two texts: `WORKER` with instances of `ENGINE`, and `ENGINE`, which is elaborated once."""
+def worker_parts(config: WorkerConfig, *, build_id: int = 0) -> tuple[Worker, Engine]:
+    """A worker with instances of `ENGINE`, and the engine, which is elaborated once."""
     engine = Engine(config)
-    worker = Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE))
-    return to_verilog(worker, WORKER, platform=platform), to_verilog(engine, ENGINE, platform=platform)
+    return Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE)), engine
+
+
+def with_ports(worker: Worker, config: WorkerConfig) -> FlatPorts:
+    """A worker with the ports of `WORKER`: ``s_axi_control``, a master ``m_axi_<i>`` for each memory, numbered as in
+    `WorkerConfig.memories`, the streams ``tx`` and ``rx``, and ``idle``.
+    """
+    names: dict[tuple[str | int, ...], str] = {("control",): "s_axi_control"}
+    names |= {memory_path(config, number): f"m_axi_{number}" for number in range(config.memories)}
+    return FlatPorts(worker, names | {(name,): name for name in ("tx", "rx", "idle")})
+
+
+def worker_verilog(config: WorkerConfig, *, build_id: int = 0, platform: object = None) -> tuple[str, str]:
+    """Verilog of a worker as two texts: `WORKER`, and `ENGINE`, of which it has instances."""
+    worker, engine = worker_parts(config, build_id=build_id)
+    top = with_ports(worker, config)
+    return to_verilog(top, WORKER, platform=platform), to_verilog(engine, ENGINE, platform=platform)

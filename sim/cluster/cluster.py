@@ -21,7 +21,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import EVENTS
 from p4sgd.hw.verilog import BlackBox, to_verilog
-from p4sgd.hw.worker.worker import ENGINE, WORKER, memory_port, worker_signature, worker_verilog
+from p4sgd.hw.worker.worker import ENGINE, memory_port, worker_parts, worker_signature
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cached
 from p4sgd.sim.cluster.link import Link, Pause
@@ -62,6 +62,9 @@ class Merge(Component):
 
 CABLE_CYCLES = 20
 """Latency from a worker to the aggregator or back, in cycles, including the MACs."""
+
+_WORKER = "cluster_worker"
+"""Module of a worker with the ports of `Worker`: the top that `p4sgd generate` writes has no ``events``."""
 
 _JOBS = 2  # jobs that the aggregator can serve at a time
 
@@ -109,7 +112,7 @@ class Cluster(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        workers: list[Any] = [BlackBox(worker_signature(self._config), WORKER) for _ in range(self._workers)]
+        workers: list[Any] = [BlackBox(worker_signature(self._config), _WORKER) for _ in range(self._workers)]
         m.submodules.merge = merge = Merge(FrameBeat, self._workers)
         m.submodules.aggregator = aggregator = Aggregator(
             AggregatorConfig(slots=self._config.slots, jobs=_JOBS, ports=self._workers)
@@ -201,7 +204,9 @@ def _verilog(config: WorkerConfig, workers: int) -> str:
 
     def generate(folder: Path) -> None:
         _logger.info("generating Verilog")
-        text = "\n".join([to_verilog(Cluster(config, workers), "cluster"), *worker_verilog(config)])
+        worker, engine = worker_parts(config)
+        parts = {"cluster": Cluster(config, workers), _WORKER: worker, ENGINE: engine}
+        text = "\n".join(to_verilog(part, name) for name, part in parts.items())
         (folder / "cluster.v").write_text(text)
 
     return (cached("verilog", f"cluster-{key}", generate) / "cluster.v").read_text()
@@ -211,4 +216,4 @@ def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) ->
     """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
     sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
     text = _verilog(config, workers)
-    return verilator.build(text, "cluster", sources=sources, waves=waves, optimize=True, apart=(WORKER, ENGINE))
+    return verilator.build(text, "cluster", sources=sources, waves=waves, optimize=True, apart=(_WORKER, ENGINE))

@@ -144,7 +144,7 @@ def test_cells_add_as_plain_logic_does(model, tmp_path):
     assert ["DSP48E2" in text for text in designs] == [False, True]
     top = re.sub("|".join(sizes), lambda match: str(sizes[match[0]]), COMPARE)
     (tmp_path / "design.v").write_text("\n".join(["`timescale 1ps/1ps", *designs, top]))
-    command = ["iverilog", "-g2005", "-o", "compare", "-s", "compare", "design.v", *map(str, sources)]
+    command = ["iverilog", "-g2012", "-o", "compare", "-s", "compare", "design.v", *map(str, sources)]
     command += ["-s", "glbl"] if model == "of AMD" else []
     for each in (command, ["vvp", "compare"]):
         done = subprocess.run(each, cwd=tmp_path, capture_output=True, text=True, check=False)

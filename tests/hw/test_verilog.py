@@ -72,7 +72,7 @@ def test_ultra_ram_begins_with_zeros():
     text = to_verilog(LineFIFO(WorkerConfig(lanes=8, line_fifo_depth=4096)), "top")
     memory = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg \[\d+:0\] (\w+) \[4095:0\];\n', re.MULTILINE)
     (name,) = memory.findall(text)
-    assert not re.search(rf"initial|{name}\[\d+\] = ", text[memory.search(text).end() :])
+    assert not re.search(rf"initial begin|{name}\[\d+\] = ", text[memory.search(text).end() :])
 
 
 @pytest.mark.slow

@@ -122,15 +122,16 @@ def test_other_options_and_tools_make_other_simulators(cache, monkeypatch, optio
 def test_verilog_is_kept_whole_or_not_at_all(cache, monkeypatch):
     monkeypatch.setattr(cluster, "Cluster", lambda *_: None)
     monkeypatch.setattr(cluster, "to_verilog", lambda *_: "module cluster; endmodule")
-    monkeypatch.setattr(cluster, "worker_verilog", lambda _: 1 / 0)
+    monkeypatch.setattr(cluster, "worker_parts", lambda _: 1 / 0)
     arguments = WorkerConfig.tiny(), 1
     with pytest.raises(ZeroDivisionError):
         cluster._verilog(*arguments)
     assert list((cache / "verilog").iterdir()) == []
-    monkeypatch.setattr(cluster, "worker_verilog", lambda _: ())
-    assert cluster._verilog(*arguments) == "module cluster; endmodule"
+    monkeypatch.setattr(cluster, "worker_parts", lambda _: (None, None))
+    text = "\n".join(["module cluster; endmodule"] * 3)
+    assert cluster._verilog(*arguments) == text
     monkeypatch.setattr(cluster, "to_verilog", None)
-    assert cluster._verilog(*arguments) == "module cluster; endmodule"
+    assert cluster._verilog(*arguments) == text
 
 
 def test_one_at_a_time_makes_an_entry(cache):

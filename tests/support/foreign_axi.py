@@ -1,6 +1,6 @@
 """AXI ends written by others (cocotbext-axi), as an independent check of the buses that face vendors' hardware.
 
-They find their signals by name, so components are wrapped in `VendorPorts`. A bench that uses this module is skipped
+They find their signals by name, so components are wrapped in `FlatPorts`. A bench that uses this module is skipped
 where cocotbext-axi is missing.
 """
 

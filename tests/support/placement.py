@@ -13,11 +13,11 @@ def placed(folder):
 
 def every_cell_once(folder):
     """What place.tcl names is in the Verilog, all of the worker and every register slice, each once."""
-    text, top = (folder / "p4sgd_worker.v").read_text(), "p4sgd_worker_kernel"
+    text, top = (folder / "p4sgd_worker_kernel.v").read_text(), "p4sgd_worker_kernel"
     cells = [cell for names in placed(folder).values() for cell in names]
     assert len(set(cells)) == len(cells)
     for cell in cells:
         module_at(text, top, cell)
-    outer, inner = (instances_of(text, module_at(text, top, path)) for path in ("component", "component/worker"))
-    there = {f"component/{name}" for name in outer if name != "worker"} | {f"component/worker/{name}" for name in inner}
+    outer, inner = (instances_of(text, module) for module in (top, module_at(text, top, "worker")))
+    there = (set(outer) - {"worker"}) | {f"worker/{name}" for name in inner}
     assert set(cells) == there

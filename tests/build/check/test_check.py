@@ -22,7 +22,7 @@ CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
 """Kernels of a manifest, only the smallest of them."""
 
 
-@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker.v", "link_hw.cfg"])
+@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker_kernel.v", "link_hw.cfg"])
 def test_a_missing_file_is_told_and_nothing_else(vitis_folder, tmp_path, name):
     shutil.copytree(vitis_folder, tmp_path / "out")
     (tmp_path / "out" / name).unlink()

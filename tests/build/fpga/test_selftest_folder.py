@@ -97,7 +97,7 @@ def test_folders_of_the_boards(name, tmp_path, monkeypatch):
     for die, engines in enumerate(engines_by_die(config.engines, board)):
         ports = [engine * config.ports + port for engine in engines for port in range(config.ports)]
         ports += [config.labels_memory] * (die == shared_die(board))
-        assert tests[die] == [f"component/test{port}" for port in ports]
+        assert tests[die] == [f"test{port}" for port in ports]
     slices = [cell for cells in dies.values() for cell in cells if "slice" in cell]
     assert len(slices) == sum(map(len, slice_dies(config, board)))
     assert len(memories(out / "link_hw.cfg")) == sum(map(len, tests.values())) == config.memories

@@ -36,8 +36,8 @@ def test_ports_of_memory_and_their_cells(vitis_folder):
     every_cell_once(vitis_folder)
     dies = placed(vitis_folder)
     slices = {die: [cell for cell in cells if "slice" in cell] for die, cells in dies.items()}
-    assert slices == {0: ["component/gmem1_slice1"], 1: ["component/gmem1_slice0"], 2: []}
-    assert "component/worker/engine0" in dies[0]
+    assert slices == {0: ["gmem1_slice1"], 1: ["gmem1_slice0"], 2: []}
+    assert "worker/engine0" in dies[0]
 
 
 def test_what_is_linked(vitis_folder):

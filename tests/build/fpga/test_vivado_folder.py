@@ -15,13 +15,13 @@ from p4sgd.host.cli.app import main
 
 def test_the_floor_plan_has_the_slices_of_the_kernel(vivado_folder):
     """Tiny's labels are read over a boundary between dies."""
-    plan, text = (vivado_folder / "floorplan.tcl").read_text(), (vivado_folder / "p4sgd_worker.v").read_text()
+    plan, text = (vivado_folder / "floorplan.tcl").read_text(), (vivado_folder / "p4sgd_worker_kernel.v").read_text()
     placed = re.findall(r"\[get_pblocks p4sgd_slr(\d)\] \[get_cells \$\{p4sgd_top\}(\S+)\]", plan)
     for _, cell in placed:
         module_at(text, "p4sgd_worker_kernel", cell)
     slices = [(die, cell) for die, cell in placed if "slice" in cell]
-    assert slices == [("0", "component/gmem1_slice1"), ("1", "component/gmem1_slice0")]
-    inner = instances_of(text, module_at(text, "p4sgd_worker_kernel", "component/worker"))
+    assert slices == [("0", "gmem1_slice1"), ("1", "gmem1_slice0")]
+    inner = instances_of(text, module_at(text, "p4sgd_worker_kernel", "worker"))
     assert len(placed) == len(inner) + len(slices)
     assert "these are in the kernel" in plan
 

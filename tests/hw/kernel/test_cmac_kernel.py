@@ -14,8 +14,9 @@ from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
 from support.late_synchronizers import LateSynchronizers
 from support.verilog_ports import ports_of
 
+from p4sgd.hw.bus.ports import FlatPorts, kernel_names
 from p4sgd.hw.kernel.cmac import CmacKernel
-from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel, with_ports
+from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.verilog import to_verilog
 
@@ -129,8 +130,8 @@ async def the_link_goes_away_and_comes_back(dut, stall):
 @pytest.mark.parametrize("mac_ps", [3104, *(pytest.param(ps, marks=pytest.mark.slow) for ps in (3724, 4966))])
 def test_cmac_kernel(mac_ps):
     """With the MAC's 322 MHz beside 250 MHz; and in the ratios to 300 MHz, which v++ aims at, and to 400 MHz."""
-    kernel = with_ports(CmacKernel(build_id=BUILD_ID, mac=CMAC_IP))
-    text = to_verilog(kernel, CMAC_KERNEL, platform=LateSynchronizers())
+    kernel = CmacKernel(build_id=BUILD_ID, mac=CMAC_IP)
+    text = to_verilog(FlatPorts(kernel, kernel_names(kernel)), CMAC_KERNEL, platform=LateSynchronizers())
     run_verilog_bench(text, CMAC_KERNEL, __file__, sources=[MODEL], mac_ps=mac_ps)
 
 

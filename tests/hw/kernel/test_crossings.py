@@ -85,7 +85,7 @@ def test_logic_before_a_synchronizer_is_found(text, tmp_path):
 
 
 def test_what_the_constraints_name_is_there(netlist):
-    paths = re.findall(r"component/[\w/*]+(?:\[\*\])?", crossing_constraints("p4sgd"))
+    paths = re.findall(r"(?<=[{ ])(?:adapter|mac)/[\w/*]+(?:\[\*\])?", crossing_constraints("p4sgd"))
     assert len(paths) > 10
     for path in paths:
         if path in netlist.mac:
@@ -126,7 +126,7 @@ def test_one_launch_of_a_reset_is_waived_and_there_is_no_other(netlist):
         for bit in sampled:
             loads.setdefault(bit, []).append(name)
     several = [sorted(names) for bit, names in loads.items() if len(names) > 1 and bit in netlist.registers]
-    inside = "component.adapter."
+    inside = "adapter."
     assert several == [[f"{inside}mac_reset_crossing.stage0", f"{inside}rx_crossing.rst_cdc.stage0"]]
     (bit,) = netlist.nets[f"{inside}mac_rst"]
     assert len(loads[bit]) == 2

@@ -39,7 +39,7 @@ def test_ports_of_the_worker(worker):
 def test_an_engine_is_written_once_and_slices_are_kept(worker):
     assert list(modules(worker.text)).count(ENGINE) == 1
     assert worker.text.count(f"  {ENGINE} ") == 2
-    found = instances_of(worker.text, rf"\{WORKER_KERNEL}.component")
+    found = instances_of(worker.text, WORKER_KERNEL)
     slices = {f"gmem{memory}_slice{place}" for memory, count in enumerate(SLICES) for place in range(count)}
     assert set(found) == {"worker"} | slices
     marked = re.findall(r'^\(\* keep_hierarchy = "yes" \*\)\nmodule (\S+) ', worker.text, re.MULTILINE)
