@@ -31,6 +31,9 @@ _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ (?: = 0
 """The register that triggers a module's `always @*` blocks in simulation, with its initial value where it is declared.
 yosys gives each its own number, which would make equal modules differ."""
 
+_UNTRIGGERED = re.compile(r"^(  always @\*)\n(    .*;\n)", re.MULTILINE)
+"""A block in which yosys drives part of a register, and forgets the trigger. Groups: its first line, and the other."""
+
 
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
     """Verilog of a component, in which equal modules are written once; ``name`` is that of the top module.
@@ -74,7 +77,7 @@ def share_modules(text: str) -> str:
 
     Amaranth writes a module for every instance.
     """
-    text = _START.sub(_start, text)
+    text = _UNTRIGGERED.sub(r"\1 begin\n    if (\\$start ) begin end\n\2  end\n", _START.sub(_start, text))
     while True:
         first: dict[str, str] = {}
         shared = {name: first.setdefault(body, name) for name, body in modules(text).items()}

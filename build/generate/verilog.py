@@ -1,19 +1,24 @@
-"""The folder with the Verilog of a worker and an aggregator, and documents of their registers and packets."""
+"""The folder with the Verilog of a worker and an aggregator, and documents of their ports, registers and packets."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from p4sgd.build.generate import packet_documents as packet
+from p4sgd.build.generate import port_documents
 from p4sgd.build.generate.artifacts import check_folder, header_comment, write_folder
 from p4sgd.build.generate.boards import BOARDS, Board, board_of
 from p4sgd.build.generate.floorplan import floorplan, placement
+from p4sgd.build.generate.port_documents import TopDocuments
 from p4sgd.build.generate.register_documents import aggregator_documents, worker_documents
+from p4sgd.hw.aggregator import aggregator as aggregators
 from p4sgd.hw.aggregator.aggregator import AGGREGATOR, Aggregator
-from p4sgd.hw.aggregator.aggregator import with_ports as aggregator_ports
+from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
+from p4sgd.hw.spec import timing
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
+from p4sgd.hw.worker.worker import ENGINE, WORKER, with_ports, worker_parts
 
 TOPS = (WORKER, AGGREGATOR)
 
@@ -35,22 +40,54 @@ def generated_files(
     aggregator = AggregatorConfig(**sizes, ports=ports)
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
-    first = header_comment("// {}", command)
-    worker, engine = worker_verilog(config, build_id=build_id)
-    designs = {
-        f"{WORKER}.v": f"{worker}\n{engine}",
-        f"{AGGREGATOR}.v": to_verilog(aggregator_ports(Aggregator(aggregator, build_id=build_id)), AGGREGATOR),
+    parts, box = worker_parts(config, build_id=build_id)
+    tops = {
+        WORKER: with_ports(parts, config),
+        AGGREGATOR: aggregators.with_ports(Aggregator(aggregator, build_id=build_id)),
     }
+    documents = [TopDocuments(name, top.buses) for name, top in tops.items()]
+    texts = {name: to_verilog(top, name) for name, top in tops.items()}
+    worker = texts[WORKER]
+    texts[WORKER] += f"\n{to_verilog(box, ENGINE)}"
+    first = header_comment("// {}", command)
     return {
-        **{name: f"{first}\n{text}" for name, text in designs.items()},
-        FILE_LIST: "".join(f"{name}\n" for name in designs),
+        "README.md": _readme(config, documents, command, board),
+        **{f"{name}.v": f"{first}\n{text}" for name, text in texts.items()},
+        FILE_LIST: "".join(f"{name}.v\n" for name in texts),
         **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
+        "ports.json": port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),
         **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
         "packet.md": packet.markdown(command),
         "packet.json": packet.json_text(command),
         "p4sgd_packet.h": packet.c_header(command),
     }
+
+
+_README = Path(__file__).with_name("verilog_readme.md")
+
+
+def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, board: Board | None) -> str:
+    worker, aggregator = documents
+    plan = f"| `{FLOORPLAN}` | for Vivado: the die of each part of the worker on an {board.name} |\n" if board else ""
+    ports = range(config.labels_memory)
+    facts = {
+        "sizes": ", ".join(f"{name} {value}" for name, value in asdict(config).items() if value is not False),
+        "more": plan,
+        "engines": ", ".join(map(str, ports)),
+        "written": ", ".join(str(port) for port in ports if port % config.ports == 0),
+        "labels": config.labels_memory,
+        "outstanding": OUTSTANDING_READS,
+        "weight_beats": config.weight_beats,
+        "forward": timing.READER_LATENCY + timing.forward_cycles(config),
+        "backward": timing.backward_cycles(),
+        "aggregator": Aggregator.LATENCY,
+        "worker_template": worker.template(),
+        "worker_table": worker.table(),
+        "aggregator_template": aggregator.template(),
+        "aggregator_table": aggregator.table(),
+    }
+    return f"{header_comment('<!-- {} -->', command)}\n\n{_README.read_text(encoding='utf-8').format(**facts)}"
 
 
 def generate(named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:

@@ -32,6 +32,7 @@ class Port(NamedTuple):
 class _FlatPort(NamedTuple):
     """A port of `FlatPorts` and the signal of the component that it is connected to."""
 
+    bus: str
     name: str
     flow: Flow
     shape: ShapeLike
@@ -73,10 +74,16 @@ class FlatPorts(wiring.Component):
     @property
     def ports(self) -> tuple[Port, ...]:
         """The ports but for clock and reset, in order."""
-        return tuple(
-            Port(port.name, "input" if port.flow is In else "output", Shape.cast(port.shape).width)
-            for port in self._ports.values()
-        )
+        return tuple(port for ports in self.buses.values() for port in ports)
+
+    @property
+    def buses(self) -> dict[str, tuple[Port, ...]]:
+        """The same by the name of their bus, or their own if they belong to none."""
+        found: dict[str, tuple[Port, ...]] = {}
+        for each in self._ports.values():
+            port = Port(each.name, "input" if each.flow is In else "output", Shape.cast(each.shape).width)
+            found[each.bus] = (*found.get(each.bus, ()), port)
+        return found
 
     def elaborate(self, platform: object) -> Fragment:
         """The component itself, with connections."""
@@ -105,7 +112,7 @@ def _ports(
 ) -> Iterator[_FlatPort]:
     """Ports of one signal of the bus at ``key``, of which it is the member ``rest``, as described in `FlatPorts`."""
     if not rest:
-        yield _FlatPort(name, member.flow, member.shape, value)
+        yield _FlatPort(name, name, member.flow, member.shape, value)
         return
     *channels, last = map(str, rest)
     is_bus = len(channels) <= 1 and last in ("payload", "valid", "ready")
@@ -113,17 +120,17 @@ def _ports(
         raise TypeError(f"{_dotted(key)} is neither AXI nor a stream of structs")
     start = f"{name}_{channels[0] if channels else 't'}"
     if last != "payload":
-        yield _FlatPort(f"{start}{last}", member.flow, member.shape, value)
+        yield _FlatPort(name, f"{start}{last}", member.flow, member.shape, value)
         return
     for field, shape, part in _fields(value):
-        yield _FlatPort(f"{start}{'user' if field in _USER else field}", member.flow, shape, part)
+        yield _FlatPort(name, f"{start}{'user' if field in _USER else field}", member.flow, shape, part)
     if not isinstance(signature.members[str(key[0])].signature, Axi4Signature):
         return
     if channels != ["w"]:
-        yield _FlatPort(f"{start}id", member.flow, ID_BITS, None)
+        yield _FlatPort(name, f"{start}id", member.flow, ID_BITS, None)
     if channels[0] in ("aw", "ar"):
         for attribute, (bits, constant) in _ATTRIBUTES.items():
-            yield _FlatPort(f"{start}{attribute}", member.flow, bits, None, constant)
+            yield _FlatPort(name, f"{start}{attribute}", member.flow, bits, None, constant)
 
 
 def _fields(view: Any) -> Iterator[tuple[str, ShapeLike, Any]]:

@@ -103,7 +103,7 @@ FAULTS = {
         ("p4sgd::make_core", "p4sgd::bake_core", r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core"),
         ("p4sgd::bus axis_rx\n", "", "clocks of buses are "),
         ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; LINES0_0_ADDRESS_LOW is at 0x200"),
-        ("p4sgd_worker_kernel", "p4sgd_kernel", "the top module is p4sgd_kernel, which its Verilog has not"),
+        ("p4sgd_worker_kernel", "p4sgd_kernel", "add_files names p4sgd_kernel.v"),
         (
             "p4sgd::clock 250000000\n",
             "",

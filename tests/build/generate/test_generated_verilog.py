@@ -4,26 +4,13 @@ import re
 
 import pytest
 from support.command_line import p4sgd
-from support.shared import make_once
+from support.small_worker import TWO_ENGINES
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
-from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 COMMAND = "p4sgd generate --config small --out verilog"
 """That of two READMEs."""
-
-TWO_ENGINES = NamedConfig.of("tiny", engines=2)
-
-
-@pytest.fixture(scope="session")
-def generated(tmp_path_factory):
-    """Folder of the smallest worker with two engines."""
-
-    def make(folder):
-        generate(TWO_ENGINES, folder)
-
-    return make_once(tmp_path_factory, "two_engines", make)
 
 
 def test_files_are_complete_and_marked(generated):
