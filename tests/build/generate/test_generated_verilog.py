@@ -19,6 +19,8 @@ def test_files_are_complete_and_marked(generated):
     assert {path.name for path in generated.iterdir()} == {
         *listed,
         FILE_LIST,
+        "README.md",
+        "ports.json",
         "registers.md",
         "registers.json",
         "registers.rdl",
