@@ -7,6 +7,7 @@ from support.command_line import p4sgd
 from support.small_worker import TWO_ENGINES
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
 COMMAND = "p4sgd generate --config small --out verilog"
@@ -36,9 +37,8 @@ def test_files_are_complete_and_marked(generated):
     }
     for path in generated.iterdir():
         if path.name != FILE_LIST:
-            assert "p4sgd generate --config tiny --set engines=2" in "".join(path.read_text().splitlines()[:3]), (
-                path.name
-            )
+            first = "".join(path.read_text().splitlines()[:3])
+            assert "p4sgd generate --config tiny --set engines=2" in first, path.name
 
 
 @pytest.mark.slow
