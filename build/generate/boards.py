@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
+from p4sgd.hw.spec.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Board:
 _SI570, _OSCILLATOR = "156.25", "161.1328125"
 """Reference clocks in MHz: the Si570 of a U280 after power-up (UG1314), and the oscillator of the other boards."""
 
-BOARDS = {
+_OWN = {
     "u280": Board(
         "Alveo U280",
         "xcu280-fsvh2892-2L-e",
@@ -145,6 +147,16 @@ BOARDS = {
         source="DS978, XCU55C; UG1120; quad 130",
     ),
 }
+
+
+def _check(name: str, declared: Any) -> Board:
+    """The board that another package or file declares."""
+    if not isinstance(declared, Board):
+        raise TypeError(f"{name} is not of the class p4sgd.build.generate.boards.Board")
+    return declared
+
+
+BOARDS = Registry("p4sgd.boards", _OWN, _check)
 """Boards, by the name on the command line: all that is known of them, but for the pins of designs without a shell
 (`p4sgd.build.fpga.vivado.PINS`). ``build/fpga/README.md`` has the sources."""
 

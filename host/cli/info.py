@@ -120,10 +120,13 @@ def info(output: Output) -> None:
     """Show versions, devices, boards and what is missing.
 
     Lists the versions of the software, the configurations of a worker, the devices to train on, the boards of this
-    machine with their addresses for a cluster file, and missing software with the command that installs it.
+    machine with their addresses for a cluster file, losses and boards of other packages and files, and missing software
+    with the command that installs it.
     """
+    from p4sgd.build.generate.boards import BOARDS
     from p4sgd.host.boards import xdma, xrt
     from p4sgd.host.devices import DEVICES
+    from p4sgd.host.losses import LOSSES
     from p4sgd.hw.spec.config import PRESETS
 
     versions = {"python": platform.python_version(), "system": platform.platform(terse=True)}
@@ -133,6 +136,12 @@ def info(output: Output) -> None:
         {"name": each.name, "problem": problem, "purpose": each.purpose, "remedy": each.remedy}
         for each, problem in problems.items()
     ]
+    plugins = []
+    for what, registry in (("loss", LOSSES), ("board", BOARDS)):
+        plugins += [{"plugin": name, "kind": what, "source": source} for name, source in registry.sources.items()]
+        for source, problem in registry.problems.items():
+            remedy = "mend it, or leave it out"
+            missing.append({"name": source, "problem": problem, "purpose": "losses and boards", "remedy": remedy})
     devices = {}
     for name, kind in DEVICES.items():
         lacks = [each.name for each in problems if name in each.devices]
@@ -150,6 +159,7 @@ def info(output: Output) -> None:
             "configurations": configurations,
             "devices": devices,
             "boards": boards,
+            "plugins": plugins,
             "missing": missing,
         }
     )
@@ -158,6 +168,7 @@ def info(output: Output) -> None:
     output.table(["configuration (one worker)", *configurations], rows)
     output.records([{"device": name, **facts} for name, facts in devices.items()], texts=4)
     output.records(boards, texts=3)
+    output.records(plugins, texts=3)
     output.say(f"simulators in {cache}: {cached / 1e6:,.0f} MB, kept to {LIMIT_BYTES / 1e6:,.0f} MB")
     output.records(missing, texts=4)
     if not missing:

@@ -45,7 +45,8 @@ class NameFrom(click.ParamType):
             from p4sgd.host.losses import ELSEWHERE
 
             here = f", which is {ELSEWHERE[value]} here" if self.name == "loss" and value in ELSEWHERE else ""
-            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}"
+            trouble = getattr(names_in(self._names), "trouble", "")  # of a registry
+            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}{trouble}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)

@@ -35,11 +35,12 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.sample_numbers import EXPOSURE
 from p4sgd.host.data.scaling import KINDS
 from p4sgd.host.errors import UserError, on_command_line
-from p4sgd.host.losses import Probabilistic, Task, get_loss
+from p4sgd.host.losses import LOSSES, Probabilistic, Task, get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.host.training.softmax import Softmax
 from p4sgd.hw.spec.fixed import WeightArray
+from p4sgd.hw.spec.registry import PLUGINS
 from p4sgd.hw.spec.run import FeatureFormat
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
             more["softmax"] = vars(model.softmax)
     header = {
         "loss": model.loss,
+        "loss_source": LOSSES.sources.get(model.loss),
         "loss_parameters": parameters,
         "labels": model.labels.to_json(),
         "features": vars(model.features),
@@ -327,6 +329,11 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
 def load_model(path: Path) -> Model | ModelSet:
     """Read a model file; `UserError` if it cannot be read, is no model file, is damaged, or is of another version."""
     arrays, header = _KIND.load(path)
+    if header.get("loss_source") and header.get("loss") not in LOSSES:
+        raise UserError(
+            f"{path}: its loss {header['loss']} is of the {header['loss_source']}, which is not here: install the "
+            f"package, or name the file in {PLUGINS}{LOSSES.trouble}"
+        )
     with _KIND.decoding(path):
         labels, training = coding_from_json(header["labels"]), msgspec.convert(header["training"], dict[str, Any])
         rows = _rows(arrays, header, labels, training)

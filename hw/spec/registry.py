@@ -1,0 +1,111 @@
+"""Objects by name: our own, and those of other packages and files.
+
+A package declares its objects as entry points of a group, such as ``p4sgd.losses`` (packaging.python.org, Entry points
+specification). Files that the environment variable `PLUGINS` names, separated by colons, have them in a dictionary
+that is called like the last part of the group in capitals: ``LOSSES = {"pinball": Pinball}``. They are loaded when a
+name is looked up that is not ours. What cannot be loaded is left out, and `Registry.trouble` tells why.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+PLUGINS = "P4SGD_PLUGINS"
+
+
+class _Others(NamedTuple, Generic[T]):
+    objects: dict[str, T]
+    sources: dict[str, str]  # of each object
+    problems: dict[str, str]  # by source
+
+
+class Registry(Mapping[str, T]):
+    """Our ``own`` objects by name, then those of others that declare them in a ``group``.
+
+    ``check`` makes an object of what a package or a file has under a name; any exception keeps it out.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, T], check: Callable[[str, Any], T]) -> None:
+        self._group, self._own, self._check = group, dict(own), check
+
+    def __getitem__(self, name: str) -> T:
+        return self._own[name] if name in self._own else self._others.objects[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from self._others.objects
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._others.objects)
+
+    @property
+    def own(self) -> Mapping[str, T]:
+        """Our own objects."""
+        return self._own
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Packages and files of the objects that are not ours: ``package p4sgd-pinball 1.0``, ``file pinball.py``."""
+        return self._others.sources
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Reasons why objects of packages and files are left out, by their source."""
+        return self._others.problems
+
+    @property
+    def trouble(self) -> str:
+        """`problems`, as the end of a message that says that there is no such name; empty if there are none."""
+        return "".join(f"; {source} cannot be used: {problem}" for source, problem in self.problems.items())
+
+    @functools.cached_property
+    def _others(self) -> _Others[T]:
+        found = _Others[T]({}, {}, {})
+        for source, load in self._declared():
+            try:
+                for name, declared in load().items():
+                    if name in self._own or name in found.objects:
+                        raise ValueError(f"the name {name} is taken")
+                    found.objects[name] = self._check(name, declared)
+                    found.sources[name] = source
+            except (Exception, SystemExit) as error:
+                found.problems[source] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return found
+
+    def _declared(self) -> Iterator[tuple[str, Callable[[], Mapping[str, Any]]]]:
+        """Sources, with functions that load what they declare."""
+        for point in importlib.metadata.entry_points(group=self._group):
+            source = "" if point.dist is None else f"package {point.dist.name} {point.dist.version}"
+            yield source, functools.partial(_load, point)
+        attribute = self._group.rpartition(".")[2].upper()
+        for file in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
+            yield f"file {file}", functools.partial(_dictionary, file, attribute)
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Mapping[str, Any]:
+    return {point.name: point.load()}
+
+
+def _dictionary(file: str, name: str) -> Mapping[str, Any]:
+    """A dictionary of a file, which it need not have."""
+    found: Mapping[str, Any] = getattr(_module(file), name, {})
+    return found
+
+
+@functools.cache  # a file may have objects for several registries
+def _module(file: str) -> ModuleType:
+    name = f"p4sgd_plugin_{Path(file).stem}"
+    spec = importlib.util.spec_from_file_location(name, Path(file).resolve())
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file")
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
