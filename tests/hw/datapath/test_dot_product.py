@@ -10,6 +10,7 @@ import pytest
 from amaranth.sim import Simulator
 from cocotb.triggers import ReadOnly, RisingEdge
 from support.bench import default_seed, parameters, run_sizes, start, worker_config
+from support.differences import assert_same
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.signals import Cycles, drive
 from support.streams import StreamSink, StreamSource, pack, unpack
@@ -44,6 +45,18 @@ async def serve_weights(dut, chunks):
         stagewise = list(reads)[MODEL_READ_LATENCY - 1 :]
         words = [word >> bits * stage & (1 << bits) - 1 for stage, word in enumerate(stagewise)]
         dut.weights__data.value = pack(words, bits)
+
+
+def lead_to_ties(rng, q, w, unit, shift):
+    """Change weights, and a feature of each unit, so that half of the exact dot products are half a step, or 1 beside.
+
+    All weights of a unit are multiples of half a step but one, which is near one and counts little.
+    """
+    w[:] = np.clip(w >> shift - 1 << shift - 1, -(1 << 31) + 1, None)  # so that one less still fits
+    odd = np.arange(0, w.size, unit) + rng.integers(unit, size=-(-w.size // unit))
+    odd = odd[odd < w.size]
+    w[odd] += rng.integers(-1, 2, odd.size)
+    q[:, odd] = np.clip(q[:, odd], -1, 1)
 
 
 @cocotb.test()
@@ -87,6 +100,9 @@ async def rounded_dot_products(dut, stall):
         directory = run in (3, 4) or (run > 4 and bool(random.getrandbits(1)))
         if directory:
             q = make_sparse(rng, q, config.lanes)
+        form, unit = FeatureFormat(precision, precision, is_signed), config.lanes << unit_chunks
+        if run not in (1, 2) and random.random() < 0.7:
+            lead_to_ties(rng, q, w, unit, form.forward_shift)
         for chunk in range(used):
             chunks[chunk] = pack(w[chunk * config.lanes : (chunk + 1) * config.lanes].tolist(), 32)
         layout = ImageLayout(config, q.shape[1], q.shape[0], precision, config.lanes, directory)
@@ -99,12 +115,11 @@ async def rounded_dot_products(dut, stall):
         lines.send(item.word for item in items)
         sent += [pack_kept(config, item) for item in items if item.place is not None]
         absent += sum(item.absent for item in items if item.micro_batch % of_mini_batch == 0)
-        form = FeatureFormat(precision, precision, is_signed)
-        t = golden.dot(q, w, config.lanes << unit_chunks)
+        t = golden.dot(q, w, unit)
         sums = round_half_up(t, form.forward_shift).sum(axis=1) << form.fraction
         expected += sums.tolist()
         got = await dots.receive(len(expected) // 8)
-    assert [value for item in got for value in unpack(item, config.dot_bits, 8)] == expected
+    assert_same("dot", [value for item in got for value in unpack(item, config.dot_bits, 8)], expected, "sample")
     assert list(kept.items) == sent
     assert len(passed_over) == len(permitted) == absent
 
@@ -158,7 +173,8 @@ def test_masked_sum(lanes):
     simulator.add_clock(4e-9)
     simulator.add_testbench(drive_and_look)
     simulator.run()
-    assert sums[latency:] == (np.where(bits, weights, 0).sum(axis=1) * np.where(negative, -1, 1)).tolist()
+    expected = np.where(bits, weights, 0).sum(axis=1) * np.where(negative, -1, 1)
+    assert_same("sum of a plane", sums[latency:], expected, "cycle")
 
 
 def example(lanes: int, chunks: int) -> tuple[DotProduct, dict[str, Any]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import run_sizes, start, worker_config
+from support.differences import assert_same
 from support.directory_cycles import BackwardPass
 from support.line_sequences import Line, begin_run, engine_config, line_sequence, make_sparse, pack_kept
 from support.signals import cycles_until, drive
@@ -74,14 +75,18 @@ async def exact_gradients(dut, stall):
         await ClockCycles(dut.clk, SPACING)  # lines come later than this
         lines.send(pack_kept(config, item) for item in items)
         deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
-        expected = []
+        expected, places = [], []
         for t in range(micro_batches):
             g = golden.gradient(q[8 * t : 8 * t + 8], d[8 * t : 8 * t + 8]).reshape(chunks, -1)
             final = int(t % of_mini_batch == of_mini_batch - 1)
             listed = {item.place["chunk"] for item in items if item.micro_batch == t}
-            expected += [(chunk, final, g[chunk].tolist()) for chunk in range(chunks) if final or chunk in listed]
+            here = [chunk for chunk in range(chunks) if final or chunk in listed]
+            expected += [(chunk, final, g[chunk]) for chunk in here]
+            places += [f"micro-batch {t}, chunk {chunk}" for chunk in here]
         await cycles_until(dut, lambda: len(got) == len(expected))  # noqa: B023
-        assert [item[1:] for item in got] == expected
+        for index, name in ((1, "chunk"), (2, "flag of the last micro-batch")):
+            assert_same(name, [item[index] for item in got], [item[index - 1] for item in expected], places)
+        assert_same("gradient", [item[3] for item in got], [item[2] for item in expected], places, "lane")
         came: dict[int, int] = {}
         for cycle, chunk, *_ in got:
             assert cycle - came.get(chunk, -SPACING) >= SPACING, "the same chunk came again too soon"

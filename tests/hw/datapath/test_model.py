@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from support.bench import parameters, run_bench, start
+from support.differences import assert_same
 from support.signals import drive
 from support.streams import pack, unpack
 
@@ -32,40 +33,43 @@ def set_up(dut, settings):
     drive(dut, gradient_shift=settings.gradient_shift, shrink=settings.shrink, threshold=settings.threshold)
 
 
-def random_weight(threshold):
+def telling_weights(settings):
+    """Weights at the limits, those that shrink to 0 or just not, and one whose shrink is halfway between two steps."""
+    reached = round(settings.threshold / (1 - settings.shrink / SHRINK.one))
+    step = (1 << SHRINK.fraction - 1) // (settings.shrink & -settings.shrink or 1)
+    halfway = step * (2 * random.randrange(WEIGHT.minimum // (2 * step), WEIGHT.maximum // (2 * step) + 1) + 1)
+    return [WEIGHT.minimum, WEIGHT.maximum, settings.threshold, -settings.threshold, reached, -reached, 0, halfway]
+
+
+def random_weight(settings):
     return random.choice(
         [
-            random.choice([WEIGHT.minimum, WEIGHT.maximum, WEIGHT.minimum + 1, WEIGHT.maximum - 1]),
-            random.choice([-1, 1]) * min(WEIGHT.maximum, threshold + random.randint(0, 2)),
-            random.randint(-2, 2),
+            min(WEIGHT.maximum, max(WEIGHT.minimum, random.choice(telling_weights(settings)) + random.randint(-2, 2))),
             random.randint(WEIGHT.minimum, WEIGHT.maximum) >> random.randrange(WEIGHT.width),
         ]
     )
 
 
-def random_gradient(weight, shift, threshold):
-    """Any gradient, or one that leads to a weight around the limits, the threshold or 0; often at a half."""
-    kind = random.randrange(6)
+def random_gradient(weight, settings):
+    """Any gradient, or one that leads to a telling weight or beside; often at a half."""
+    kind, shift = random.randrange(6), settings.gradient_shift
     if kind == 0:
         return random.choice([LOW, LOW + 1, HIGH - 1, HIGH, -1, 0, 1])
     if kind == 1:
         return random.randint(LOW, HIGH) >> random.randrange(GRADIENT_BITS)
-    if kind == 2:
-        return random.randint(-(1 << shift), 1 << shift)
-    target = random.choice([WEIGHT.minimum, WEIGHT.maximum, threshold, -threshold, 0]) + random.randint(-2, 2)
     half = (1 << shift) >> 1
     offset = random.choice([0, half - 1, half, -half, -half - 1, random.randint(-half, half)])
+    if kind == 2:
+        return random.choice([offset, random.randint(-(1 << shift), 1 << shift)])
+    target = random.choice(telling_weights(settings)) + random.randint(-2, 2)
     return min(HIGH, max(LOW, ((weight - target) << shift) + offset))
 
 
 def random_cycle(settings, lanes):
     """Gradients and weights of a chunk; now and then no lane but perhaps one overflows."""
-    weights = [random_weight(settings.threshold) for _ in range(lanes)]
+    weights = [random_weight(settings) for _ in range(lanes)]
     chosen = {random.randrange(lanes)} if random.random() < 0.3 else range(lanes)
-    shift, threshold = settings.gradient_shift, settings.threshold
-    gradients = [
-        random_gradient(weight, shift, threshold) if lane in chosen else 0 for lane, weight in enumerate(weights)
-    ]
+    gradients = [random_gradient(weight, settings) if lane in chosen else 0 for lane, weight in enumerate(weights)]
     return gradients, weights
 
 
@@ -81,7 +85,7 @@ async def updates_every_cycle(dut):
     for shift, shrink, threshold in cases:
         settings = settings_of(
             random.randint(0, MAX_GRADIENT_SHIFT) if shift is None else shift,
-            random.randint(0, SHRINK.maximum) if shrink is None else shrink,
+            random.randrange(1, SHRINK.maximum + 1, 1 << random.randrange(18)) - 1 if shrink is None else shrink,
             random.randint(0, WEIGHT.maximum) >> random.randrange(WEIGHT.width) if threshold is None else threshold,
         )
         set_up(dut, settings)
@@ -93,8 +97,8 @@ async def updates_every_cycle(dut):
         finals = [random.random() < often for _ in range(CYCLES)]
         exempt = [random.random() < 0.5 for _ in range(CYCLES)]
         loads = [not final and random.random() < 0.2 for final in finals]
-        loaded = [[random_weight(settings.threshold) for _ in range(lanes)] for _ in range(CYCLES)]
-        expected, saturated = [], []
+        loaded = [[random_weight(settings) for _ in range(lanes)] for _ in range(CYCLES)]
+        expected, saturated, got, flagged = [], [], [], []
         for cycle, (gradients, weights) in enumerate(inputs):
             flags = golden.Flags()
             w = golden.update(np.array(weights), np.array(gradients), settings, flags)
@@ -104,7 +108,7 @@ async def updates_every_cycle(dut):
             saturated.append(flags.weight_saturated)
         for cycle in range(CYCLES + Update.LATENCY):
             # Weights come later than their gradients, and what is loaded later still; they matter in no other cycle.
-            noise = [random_weight(0) for _ in range(lanes)]
+            noise = [random.randint(WEIGHT.minimum, WEIGHT.maximum) for _ in range(lanes)]
             here, before = cycle < CYCLES, cycle - Update.WEIGHTS_LATENCY
             place = cycle - (Update.LATENCY - Update.LOAD_LATENCY)
             load = 0 <= place < CYCLES and loads[place]
@@ -114,13 +118,13 @@ async def updates_every_cycle(dut):
             drive(dut, regularize=finals[cycle] if here else random.getrandbits(1))
             drive(dut, exempt=exempt[cycle] if here else random.getrandbits(1))
             await RisingEdge(dut.clk)
-            of = cycle - Update.SATURATED_LATENCY
-            if 0 <= of < CYCLES:
-                assert dut.saturated.value == saturated[of], (settings, *inputs[of])
-            of = cycle - Update.LATENCY
-            if of >= 0:
-                got = unpack(int(dut.updated.value), WEIGHT.width, lanes)
-                assert got == expected[of], (settings, *inputs[of], finals[of])
+            if 0 <= cycle - Update.SATURATED_LATENCY < CYCLES:
+                flagged.append(int(dut.saturated.value))
+            if cycle >= Update.LATENCY:
+                got.append(unpack(int(dut.updated.value), WEIGHT.width, lanes))
+        cycles = [f"{inputs[cycle]} in cycle {cycle}, final {finals[cycle]}, {settings}" for cycle in range(CYCLES)]
+        assert_same("weight", got, expected, cycles, "lane")
+        assert_same("flag of saturation", flagged, saturated, cycles)
         saturations += sum(saturated)
     assert 0.02 < saturations / (CYCLES * len(cases)) < 0.98, "one kind of cycle is rare"
 
