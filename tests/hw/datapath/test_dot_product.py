@@ -59,6 +59,18 @@ def lead_to_ties(rng, q, w, unit, shift):
     q[:, odd] = np.clip(q[:, odd], -1, 1)
 
 
+async def watch(dut, ends):
+    """Note of every line that is taken whether its micro-batch is the first or last; why others are not is told."""
+    while True:
+        await ReadOnly()
+        if dut.took.value:
+            ends.append((int(dut.first_micro_batch.value), int(dut.last_micro_batch.value)))
+            assert not dut.passes.value
+        elif all(port.value for port in (dut.lines__valid, dut.kept__ready, dut.permit_chunk, dut.permit_micro_batch)):
+            assert dut.passes.value
+        await RisingEdge(dut.clk)
+
+
 @cocotb.test()
 @cocotb.parametrize(stall=[0.0, 0.3])
 async def rounded_dot_products(dut, stall):
@@ -84,7 +96,10 @@ async def rounded_dot_products(dut, stall):
     cocotb.start_soon(deny(dut.permit_chunk, "first_plane"))
     cocotb.start_soon(deny(dut.permit_micro_batch, "first_plane", "first_chunk"))
     passed_over, permitted = Cycles(dut, "passed_over"), Cycles(dut, "passed_over", "permit_chunk")
+    ends: list[tuple[int, int]] = []
+    cocotb.start_soon(watch(dut, ends))
     sent: list[int] = []
+    sent_ends: list[tuple[bool, bool]] = []
     absent = 0
     expected: list[int] = []
     for run in range(8):
@@ -113,7 +128,11 @@ async def rounded_dot_products(dut, stall):
         drive(dut, chunks=used, micro_batches=of_mini_batch)
         await begin_run(dut)
         lines.send(item.word for item in items)
-        sent += [pack_kept(config, item) for item in items if item.place is not None]
+        for item in items:
+            if item.place is not None:
+                sent.append(pack_kept(config, item))
+                place = item.micro_batch % of_mini_batch
+                sent_ends.append((place == 0, place == of_mini_batch - 1))
         absent += sum(item.absent for item in items if item.micro_batch % of_mini_batch == 0)
         t = golden.dot(q, w, unit)
         sums = round_half_up(t, form.forward_shift).sum(axis=1) << form.fraction
@@ -121,6 +140,7 @@ async def rounded_dot_products(dut, stall):
         got = await dots.receive(len(expected) // 8)
     assert_same("dot", [value for item in got for value in unpack(item, config.dot_bits, 8)], expected, "sample")
     assert list(kept.items) == sent
+    assert_same("first and last micro-batch", ends, sent_ends, "line", "flag")
     assert len(passed_over) == len(permitted) == absent
 
 

@@ -22,13 +22,14 @@ from p4sgd.sim import golden
 SPACING = Model.UPDATE_SPACING
 
 
-async def collect(dut, lanes: int, items: list[tuple[int, int, int, list[int]]]) -> None:
-    """Note every gradient with its cycle."""
+async def collect(dut, lanes: int, items: list[tuple[int, int, int, int, list[int]]]) -> None:
+    """Note every gradient with its cycle, its chunk and its flags."""
     for cycle in itertools.count(1):
         await RisingEdge(dut.clk)
         if dut.gradients__valid.value:
             values = unpack(int(dut.gradients__values.value), GRADIENT_BITS, lanes)
-            items.append((cycle, int(dut.gradients__chunk.value), int(dut.gradients__final.value), values))
+            place = (int(getattr(dut, f"gradients__{name}").value) for name in ("chunk", "final", "last"))
+            items.append((cycle, *place, values))
 
 
 def gradient_cycles(items: list[Line], of_mini_batch: int) -> list[int]:
@@ -52,7 +53,7 @@ async def exact_gradients(dut, stall):
     lines = StreamSource(dut, "lines", stall)
     deltas = StreamSource(dut, "deltas", stall, flow=True)
     await start(dut)
-    got: list[tuple[int, int, int, list[int]]] = []
+    got: list[tuple[int, int, int, int, list[int]]] = []
     cocotb.start_soon(collect(dut, config.lanes, got))
     for run in range(20):
         got.clear()
@@ -81,12 +82,11 @@ async def exact_gradients(dut, stall):
             final = int(t % of_mini_batch == of_mini_batch - 1)
             listed = {item.place["chunk"] for item in items if item.micro_batch == t}
             here = [chunk for chunk in range(chunks) if final or chunk in listed]
-            expected += [(chunk, final, g[chunk]) for chunk in here]
+            expected += [(chunk, final, int(chunk == chunks - 1), g[chunk]) for chunk in here]
             places += [f"micro-batch {t}, chunk {chunk}" for chunk in here]
         await cycles_until(dut, lambda: len(got) == len(expected))  # noqa: B023
-        for index, name in ((1, "chunk"), (2, "flag of the last micro-batch")):
-            assert_same(name, [item[index] for item in got], [item[index - 1] for item in expected], places)
-        assert_same("gradient", [item[3] for item in got], [item[2] for item in expected], places, "lane")
+        assert_same("chunk, final, last", [item[1:4] for item in got], [item[:3] for item in expected], places, "field")
+        assert_same("gradient", [item[4] for item in got], [item[3] for item in expected], places, "lane")
         came: dict[int, int] = {}
         for cycle, chunk, *_ in got:
             assert cycle - came.get(chunk, -SPACING) >= SPACING, "the same chunk came again too soon"

@@ -1,25 +1,28 @@
-"""Update against golden.update and golden.regularize, every cycle; simulated workers have the memories around it."""
+"""Update against golden.update and golden.regularize, every cycle; and Model: which weights are read, and when."""
 
 import random
+from collections import deque
 from itertools import product
 
 import cocotb
 import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
-from support.bench import parameters, run_bench, start
+from support.bench import parameters, run_bench, start, worker_config
 from support.differences import assert_same
-from support.signals import drive
+from support.line_sequences import engine_config
+from support.signals import cycles_until, drive, pulse
 from support.streams import pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS
-from p4sgd.hw.datapath.model import Update
+from p4sgd.hw.datapath.model import MODEL_READ_LATENCY, Model, Update
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT
 from p4sgd.hw.spec.run import MAX_GRADIENT_SHIFT, FeatureFormat, LabelMode, RunSettings
+from p4sgd.hw.spec.timing import forward_stages
 from p4sgd.sim import golden
 
 LOW, HIGH = -(1 << GRADIENT_BITS - 1), (1 << GRADIENT_BITS - 1) - 1
-CYCLES = 120
+CYCLES = 80
 
 
 def settings_of(shift, shrink, threshold):
@@ -129,7 +132,133 @@ async def updates_every_cycle(dut):
     assert 0.02 < saturations / (CYCLES * len(cases)) < 0.98, "one kind of cycle is rare"
 
 
+class Weights:
+    """The exact model of a `Model`; loads it, and drives its gradients and reads, a cycle a step.
+
+    ``w`` has the weights that reads see, an array for each version and chunk, ``w_next`` the latest of each chunk.
+    """
+
+    def __init__(self, dut, settings, chunks, stale):
+        self.dut, self.settings, self.chunks, self.stale = dut, settings, chunks, stale
+        self.config = worker_config()
+        self.exempt = random.choice([None, (random.randrange(chunks), random.randrange(self.config.lanes))])
+        self.w, self.w_next, self.version = {}, [], int(stale)  # `version` is written next
+        self.cycle, self.came = 0, {}  # cycles of the last gradients by chunk
+        self.finals, self.reads = deque(), deque(maxlen=MODEL_READ_LATENCY + forward_stages(self.config.lanes))
+        self.pulses = {name: [] for name in ("updated", "updated_last", "wrote_first", "wrote_last", "saturated")}
+        self.expected = {name: [] for name in self.pulses}
+
+    async def load(self):
+        """Load random weights; those of the first half of chunk 0 are sent twice, with a fresh start between."""
+        loaded = [[random_weight(self.settings) for _ in range(self.config.lanes)] for _ in range(self.chunks)]
+        halves = [row[half:][: len(row) // 2] for row in loaded for half in (0, len(row) // 2)]
+        for words in (halves[:1], halves):
+            await pulse(self.dut, "load_clear")
+            for word in words:
+                drive(self.dut, load__valid=1, load__payload=pack(word, WEIGHT.width))
+                await RisingEdge(self.dut.clk)
+                drive(self.dut, load__valid=0)
+                await ClockCycles(self.dut.clk, random.choice([0, 0, 1, 5]))
+            await RisingEdge(self.dut.clk)
+            assert self.dut.load_busy.value
+            assert await cycles_until(self.dut, lambda: not self.dut.load_busy.value) <= Update.LOAD_LATENCY
+        self.w_next = [np.array(row) for row in loaded]
+        self.w = {(0, chunk): row for chunk, row in enumerate(self.w_next)}
+
+    async def step(self, **gradients):
+        """A cycle, in which weights are read at random."""
+        dut, lanes, stages = self.dut, self.config.lanes, forward_stages(self.config.lanes)
+        version, chunk = place = random.choice(list(self.w))
+        enable = random.getrandbits(1)
+        drive(dut, gradients__valid=0, write_half=self.version, read__enable=enable)
+        drive(dut, read__address=chunk | version << self.config.chunk_bits - 1, **gradients)
+        self.reads.appendleft((place, self.w[place]) if enable else None)
+        await RisingEdge(dut.clk)
+        got = np.array(unpack(int(dut.read__data.value), WEIGHT.width, lanes)).reshape(stages, -1)
+        for stage, read in enumerate(list(self.reads)[MODEL_READ_LATENCY:]):
+            if read is not None and self.w[read[0]] is read[1]:  # else it is being updated
+                assert_same(f"read weight of stage {stage}", got[stage], read[1].reshape(stages, -1)[stage], "lane")
+        for name, cycles in self.pulses.items():
+            if getattr(dut, name).value and (name != "updated_last" or dut.updated.value):
+                cycles.append(self.cycle)
+        if dut.updated.value:
+            chunk, row = self.finals.popleft()
+            self.w[self.version, chunk] = row
+            self.version ^= self.stale and chunk == self.chunks - 1
+        self.cycle += 1
+
+    async def micro_batch(self, final):
+        """Gradients of some chunks, or all of the last micro-batch, as early as they may come or later."""
+        last = self.chunks - 1
+        chunks = [chunk for chunk in range(self.chunks) if final or chunk == last or random.random() < 0.6]
+        for place, chunk in enumerate(chunks):
+            wait = max(self.came.get(None, -9) + 2, self.came.get(chunk, -99) + Model.UPDATE_SPACING) - self.cycle
+            for _ in range(max(0, wait) + random.choice([0, 0, 0, 3])):
+                await self.step()
+            g = [random_gradient(int(weight), self.settings) for weight in self.w_next[chunk]]
+            self.came |= {None: self.cycle, chunk: self.cycle}
+            self._expect(chunk, np.array(g), final, place == 0)
+            drive(self.dut, gradients__chunk=chunk, gradients__final=final, gradients__last=chunk == last)
+            await self.step(gradients__valid=1, gradients__values=pack(g, GRADIENT_BITS))
+
+    def _expect(self, chunk, g, final, first):
+        """Update the weights of a chunk, and note in which cycles this is to be told."""
+        written, half = self.cycle + Model.WRITE_LATENCY, g.size // 2
+        for higher in (0, 1):
+            flags, own = golden.Flags(), slice(higher * half, higher * half + half)
+            golden.update(self.w_next[chunk][own], g[own], self.settings, flags)
+            self.expected["saturated"] += [self.cycle + Update.SATURATED_LATENCY + higher] * flags.weight_saturated
+        row = golden.update(self.w_next[chunk], g, self.settings, golden.Flags())
+        if final:
+            own = self.exempt is not None and self.exempt[0] == chunk
+            row = golden.regularize(row, self.settings, exempt=self.exempt[1] if own else None)
+            self.finals.append((chunk, row))
+        self.w_next[chunk] = row
+        told = {"updated": final, "wrote_first": first, "wrote_last": chunk == self.chunks - 1}
+        for name, happens in (told | {"updated_last": final and told["wrote_last"]}).items():
+            self.expected[name] += [written] * happens
+
+
+@cocotb.test()
+async def trains_and_shows_weights(dut):
+    config = worker_config()
+    drive(dut, load__valid=0, load_clear=0, gradients__valid=0, halves__enable=0, read__enable=0, write_half=0)
+    await start(dut)
+    for run in range(6):
+        stale = bool(run % 2)
+        chunks = random.randint(1, config.chunks // 2 if stale else config.chunks)
+        settings = settings_of(random.randint(0, 31), random.choice([0, random.randint(0, SHRINK.maximum)]), run)
+        set_up(dut, settings)
+        weights = Weights(dut, settings, chunks, stale)
+        chunk, lane = weights.exempt or (0, 0)
+        drive(dut, exempt=weights.exempt is not None, exempt_chunk=chunk, exempt_lane=lane)
+        await weights.load()
+        micro_batches = random.randint(1, 3)
+        for number in range(3 * micro_batches):
+            await weights.micro_batch(final=number % micro_batches == micro_batches - 1)
+        for _ in range(20):  # until all is written, and then read again
+            await weights.step()
+        for name, cycles in weights.pulses.items():
+            assert_same(f"cycle with {name}", cycles, weights.expected[name], "pulse")
+        for half in random.sample(range(2 * chunks), 2 * chunks):
+            drive(dut, halves__enable=1, halves__address=half)
+            await RisingEdge(dut.clk)
+            drive(dut, halves__enable=0, halves__address=random.randrange(2 * config.chunks))
+            await ClockCycles(dut.clk, MODEL_READ_LATENCY + random.randint(0, 2))
+            got = unpack(int(dut.halves__data.value), WEIGHT.width, config.lanes // 2)
+            assert_same(
+                f"latest weight of half {half}", got, weights.w_next[half // 2].reshape(2, -1)[half % 2], "lane"
+            )
+
+
 @pytest.mark.rtl
-@pytest.mark.parametrize("lanes", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lanes", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_update(lanes):
     run_bench(Update(lanes), __file__, only="updates_every", lanes=lanes)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("lanes", [8, pytest.param(16, marks=pytest.mark.slow)])
+def test_model(lanes):
+    config = engine_config(lanes, 8)
+    run_bench(Model(config), __file__, only="trains", config=config)
