@@ -170,8 +170,10 @@ class Weights:
         dut, lanes, stages = self.dut, self.config.lanes, forward_stages(self.config.lanes)
         version, chunk = place = random.choice(list(self.w))
         enable = random.getrandbits(1)
-        drive(dut, gradients__valid=0, write_half=self.version, read__enable=enable)
-        drive(dut, read__address=chunk | version << self.config.chunk_bits - 1, **gradients)
+        drive(dut, write_half=self.version, read__enable=enable)
+        drive(dut, read__address=chunk | version << self.config.chunk_bits - 1)
+        noise = {f"gradients__{name}": random.getrandbits(1) for name in ("chunk", "final", "last")}
+        drive(dut, **gradients or noise | {"gradients__valid": 0})
         self.reads.appendleft((place, self.w[place]) if enable else None)
         await RisingEdge(dut.clk)
         got = np.array(unpack(int(dut.read__data.value), WEIGHT.width, lanes)).reshape(stages, -1)
@@ -195,11 +197,11 @@ class Weights:
             wait = max(self.came.get(None, -9) + 2, self.came.get(chunk, -99) + Model.UPDATE_SPACING) - self.cycle
             for _ in range(max(0, wait) + random.choice([0, 0, 0, 3])):
                 await self.step()
-            g = [random_gradient(int(weight), self.settings) for weight in self.w_next[chunk]]
+            g = np.array([random_gradient(int(weight), self.settings) for weight in self.w_next[chunk]])
             self.came |= {None: self.cycle, chunk: self.cycle}
-            self._expect(chunk, np.array(g), final, place == 0)
+            self._expect(chunk, g, final, place == 0)
             drive(self.dut, gradients__chunk=chunk, gradients__final=final, gradients__last=chunk == last)
-            await self.step(gradients__valid=1, gradients__values=pack(g, GRADIENT_BITS))
+            await self.step(gradients__valid=1, gradients__values=pack(g.tolist(), GRADIENT_BITS))
 
     def _expect(self, chunk, g, final, first):
         """Update the weights of a chunk, and note in which cycles this is to be told."""
