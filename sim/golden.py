@@ -4,7 +4,7 @@ All integers are int64, which no sum overflows: |q| < 2^8, |w| ≤ 2^31 and at m
 below 2^63. This code is meant to be read; :mod:`p4sgd.sim.emulator` computes the same results faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,6 +136,7 @@ def train(
     importances: IntArray | None = None,
     *,
     exempt: tuple[int, int] | None = None,
+    note: Callable[[str, int, IntArray], None] = lambda *_: None,
 ) -> Trained:
     """Train all workers for one run.
 
@@ -149,6 +150,9 @@ def train(
         Samples after the last whole mini-batch are not used.
     exempt
         Worker and feature of the weight that penalties leave alone, that of the bias.
+    note
+        Called with the numbers of each micro-batch as they are computed: a stage, a worker and an array. Stages are
+        ``dot`` (exact, a row a sample), ``partial``, ``sum``, ``delta``, ``gradient`` and ``weight``, the latest ones.
     """
     w = [np.array(worker, dtype=np.int64) for worker in weights]
     read = w  # weights of forward passes: w, or with staleness the w before the last update
@@ -158,18 +162,24 @@ def train(
         for micro_batch in range(settings.micro_batches):
             first = (mini_batch * settings.micro_batches + micro_batch) * BANKS
             rows = slice(first, first + BANKS)
-            shares = [activation(dot(q[i][rows], read[i], settings.unit), settings) for i in range(settings.workers)]
-            partials = [partial(shares[i], settings, flags[i]) for i in range(settings.workers)]
+            partials = []
+            for i in range(settings.workers):
+                t = dot(q[i][rows], read[i], settings.unit)
+                partials.append(partial(activation(t, settings), settings, flags[i]))
+                note("dot", i, t)
+                note("partial", i, partials[i])
             z = all_reduce(partials)
             for i in range(settings.workers):
                 g = residual(z, y[rows], table, settings.label_mode, flags[i])
                 d = delta(g, settings, None if importances is None else importances[rows])
-                w_next[i] = update(w_next[i], gradient(q[i][rows], d), settings, flags[i])
-        updated = [
-            regularize(worker, settings, exempt=exempt[1] if exempt is not None and exempt[0] == i else None)
-            for i, worker in enumerate(w_next)
-        ]
-        w, read = updated, w if settings.stale else updated
+                exact = gradient(q[i][rows], d)
+                w_next[i] = update(w_next[i], exact, settings, flags[i])
+                if micro_batch == settings.micro_batches - 1:
+                    bias = exempt[1] if exempt is not None and exempt[0] == i else None
+                    w_next[i] = regularize(w_next[i], settings, exempt=bias)
+                for stage, values in (("sum", z), ("delta", d), ("gradient", exact), ("weight", w_next[i])):
+                    note(stage, i, values)
+        w, read = w_next, w if settings.stale else w_next
     return Trained(w, flags)
 
 

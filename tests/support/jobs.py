@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,15 +55,15 @@ class Job:
         listing = dataclasses.replace(self.config, engines=3, sparse=True) if self.sparse else self.config
         return [listing if worker in self.sparse else self.config for worker in range(len(self.stored))]
 
-    def golden(self, runs: int = 1) -> golden.Trained:
-        """What the golden model makes of ``runs`` runs after another."""
+    def golden(self, runs: int = 1, **options: Any) -> golden.Trained:
+        """What the golden model, with options of `golden.train`, makes of ``runs`` runs after another."""
         form = self.settings.features
         q = [golden.read_planes(worker, form.stored, form.precision) for worker in self.stored]
         weights = self.weights
         flags = [golden.Flags() for _ in q]
         for _ in range(runs):
             trained = golden.train(
-                q, self.labels, weights, self.table, self.settings, self.importances, exempt=self.exempt
+                q, self.labels, weights, self.table, self.settings, self.importances, exempt=self.exempt, **options
             )
             weights = trained.weights
             for known, new in zip(flags, trained.flags, strict=True):

@@ -25,7 +25,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, WEIGHT, IntArray, round_half_up
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
-from p4sgd.sim import golden, verilator
+from p4sgd.sim import verilator
 from p4sgd.sim.cluster import cluster
 from support.differences import assert_same
 from support.jobs import Job, run_on
@@ -91,53 +91,31 @@ def _print_job(config: WorkerConfig, job: Job, runs: int, **options: Any) -> Ite
         yield stage, int(re.search(r"\bworker(\d+)", scope)[1]), int(engine[1]) if engine else 0, int(word, 16)  # type: ignore[index]
 
 
-def _model_job(job: Job, runs: int) -> dict[tuple[str, int], list[IntArray]]:
+def _expected(job: Job, runs: int) -> dict[tuple[str, int], list[IntArray]]:
     """What the exact model makes of a job, by stage and worker, in a list by micro-batch.
 
     Dots are (engines, 8), partials, sums and deltas (8,), gradients and weights (engines, chunks, lanes).
     """
-    settings, flags, made = job.settings, golden.Flags(), defaultdict(list)
-    form, workers = settings.features, range(len(job.stored))
-    layouts = [job.layout(worker) for worker in workers]
-    q = [golden.read_planes(stored, form.stored, form.precision) for stored in job.stored]
-    w, read = list(job.weights), list(job.weights)
-    for number in range(runs * settings.mini_batches * settings.micro_batches):
-        mini_batch, micro_batch = divmod(number, settings.micro_batches)
-        mini_batch %= settings.mini_batches
-        if number % (settings.mini_batches * settings.micro_batches) == 0:
-            read = w
-        first = BANKS * (mini_batch * settings.micro_batches + micro_batch)
-        rows = slice(first, first + BANKS)
-        if micro_batch == 0:
-            before, w = w, [each.copy() for each in w]
-        for worker, layout in enumerate(layouts):
-            t = golden.dot(layout.pad(q[worker][rows]), layout.pad(read[worker]), layout.unit_lanes)
-            rounded = round_half_up(t, form.forward_shift).reshape(BANKS, -1, layout.config.engines).sum(axis=1)
-            made["dot", worker].append(rounded.T)
-            made["partial", worker].append(golden.partial(rounded.sum(axis=1), settings, flags))
-        z = golden.all_reduce([made["partial", worker][-1] for worker in workers])
-        for worker, layout in enumerate(layouts):
-            g = golden.residual(z, job.labels[rows], job.table, settings.label_mode, flags)
-            d = golden.delta(g, settings, None if job.importances is None else job.importances[rows])
-            gradient = golden.gradient(q[worker][rows], d)
-            w[worker] = golden.update(w[worker], gradient, settings, flags)
-            if micro_batch == settings.micro_batches - 1:
-                exempt = job.exempt[1] if job.exempt is not None and job.exempt[0] == worker else None
-                w[worker] = golden.regularize(w[worker], settings, exempt=exempt)
-            made["sum", worker].append(z)
-            made["delta", worker].append(d)
-            for stage, values in (("gradient", gradient), ("weight", w[worker])):
-                of_engines = layout.scatter(layout.pad(values))
-                made[stage, worker].append(of_engines.reshape(layout.config.engines, layout.chunks, -1))
-        if micro_batch == settings.micro_batches - 1:
-            read = before if settings.stale else w
+    made = defaultdict(list)
+
+    def note(stage: str, worker: int, values: IntArray) -> None:
+        layout = job.layout(worker)
+        engines = layout.config.engines
+        if stage == "dot":
+            rounded = round_half_up(values, job.settings.features.forward_shift)
+            values = np.stack([rounded[:, engine::engines].sum(axis=1) for engine in range(engines)])
+        elif stage in ("gradient", "weight"):
+            values = layout.scatter(layout.pad(values)).reshape(engines, layout.chunks, -1)
+        made[stage, worker].append(values)
+
+    job.golden(runs, note=note)
     return made
 
 
 def check_stages(config: WorkerConfig, job: Job, runs: int, **options: Any) -> None:
     """Run a job on a simulated cluster with the options of `RtlDevice`; an `AssertionError` names the first number that
     is not the exact model's."""
-    expected, came = _model_job(job, runs), Counter[tuple[str, int, int]]()
+    expected, came = _expected(job, runs), Counter[tuple[str, int, int]]()
     widths = {"dot": config.dot_bits, "partial": ACTIVATION.width, "sum": ACTIVATION.width, "delta": DELTA.width}
     for stage, worker, engine, word in _print_job(config, job, runs, **options):
         number = came[stage, worker, engine]
