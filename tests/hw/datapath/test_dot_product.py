@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.utils import get_sim_time
 from support.bench import default_seed, parameters, run_sizes, start, worker_config
 from support.differences import assert_same
 from support.line_sequences import begin_run, engine_config, line_sequence, make_sparse, pack_kept
@@ -59,16 +60,21 @@ def lead_to_ties(rng, q, w, unit, shift):
     q[:, odd] = np.clip(q[:, odd], -1, 1)
 
 
-async def watch(dut, ends):
-    """Note of every line that is taken whether its micro-batch is the first or last; why others are not is told."""
+async def watch(dut, ends, last):
+    """Note of every line that is taken whether its micro-batch is the first or last, and cycles of last lines.
+
+    A line that is there is taken, unless one is told to pass over chunks first.
+    """
     while True:
         await ReadOnly()
+        ends_micro_batch = bool(dut.took.value) and shows(dut, "last_plane", "last_chunk")
         if dut.took.value:
             ends.append((int(dut.first_micro_batch.value), int(dut.last_micro_batch.value)))
             assert not dut.passes.value
         elif all(port.value for port in (dut.lines__valid, dut.kept__ready, dut.permit_chunk, dut.permit_micro_batch)):
             assert dut.passes.value
         await RisingEdge(dut.clk)
+        last += [int(get_sim_time("ns")) // 4] * ends_micro_batch  # as `Cycles` counts
 
 
 @cocotb.test()
@@ -97,7 +103,9 @@ async def rounded_dot_products(dut, stall):
     cocotb.start_soon(deny(dut.permit_micro_batch, "first_plane", "first_chunk"))
     passed_over, permitted = Cycles(dut, "passed_over"), Cycles(dut, "passed_over", "permit_chunk")
     ends: list[tuple[int, int]] = []
-    cocotb.start_soon(watch(dut, ends))
+    last: list[int] = []
+    cocotb.start_soon(watch(dut, ends, last))
+    answered = Cycles(dut, "dots__valid")
     sent: list[int] = []
     sent_ends: list[tuple[bool, bool]] = []
     absent = 0
@@ -139,32 +147,11 @@ async def rounded_dot_products(dut, stall):
         expected += sums.tolist()
         got = await dots.receive(len(expected) // 8)
     assert_same("dot", [value for item in got for value in unpack(item, config.dot_bits, 8)], expected, "sample")
+    latencies = np.array(answered) - last
+    assert_same("cycles to the dots", latencies, np.full_like(latencies, parameters()["latency"]), "micro-batch")
     assert list(kept.items) == sent
     assert_same("first and last micro-batch", ends, sent_ends, "line", "flag")
     assert len(passed_over) == len(permitted) == absent
-
-
-@cocotb.test()
-async def a_line_every_cycle(dut):
-    chunks = min(3, worker_config().chunks)
-    lines = 2 * chunks
-    drive(dut, kept__ready=1, permit_chunk=1, permit_micro_batch=1, precision=2, signed=0, micro_batches=4)
-    drive(dut, unit_chunks=0, chunks=chunks, directory=0)
-    await start(dut)
-    await begin_run(dut)
-    await RisingEdge(dut.clk)
-    seen, last = [], []
-    for cycle in range(lines * 20 + 40):
-        drive(dut, lines__valid=cycle < lines * 20)
-        await ReadOnly()
-        if dut.took.value and shows(dut, "last_plane", "last_chunk"):
-            last.append((cycle, int(dut.last_micro_batch.value)))
-        assert dut.lines__ready.value, f"refused a line in cycle {cycle}"
-        if dut.dots__valid.value:
-            seen.append(cycle)
-        await RisingEdge(dut.clk)
-    assert last == [(lines * (item + 1) - 1, int(item % 4 == 3)) for item in range(20)]
-    assert seen == [cycle + parameters()["latency"] for cycle, _ in last]
 
 
 @pytest.mark.parametrize("lanes", [8, 64])

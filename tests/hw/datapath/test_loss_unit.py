@@ -101,6 +101,7 @@ async def exact_deltas(dut, stall):
     drive(dut, table_index_strobe=0, table_intercept_strobe=0)
     await start(dut)
     taken, saturated = Cycles(dut, "sums__valid", "sums__ready"), Cycles(dut, "status_residual_saturated")
+    answered = Cycles(dut, "deltas__valid")
     expected: list[int] = []
     raised: list[list[int]] = []
     for setting in range(12):
@@ -128,28 +129,13 @@ async def exact_deltas(dut, stall):
             labels.send(pack(each.tolist(), 32) for each in (y, importances) if each is not None)
         items = await deltas.receive(len(expected) // 8)
         await ClockCycles(dut.clk, 3)
+        if not stall:
+            assert taken[-1] - taken[-15] == (2 + weighted) * 14, "a micro-batch every two cycles, or three"
     assert_same("delta", [value for item in items for value in unpack(item, 32, 8)], expected, "sample")
+    assert_same("cycle of deltas", answered, np.array(taken) + LossUnit.LATENCY, "micro-batch")
     flagged = {cycle + later for cycle, flags in zip(taken, raised, strict=True) for later in flags}
     assert_same("cycle with the flag of saturation", saturated, sorted(flagged), "pulse")
     assert 0.2 < sum(map(bool, raised)) / len(raised) < 0.8, "one kind of micro-batch is rare"
-
-
-@cocotb.test()
-@cocotb.parametrize(weighted=[0, 1])
-async def latency(dut, weighted):
-    """From sums whose labels have come to deltas, and full rate: a micro-batch every two cycles, or three."""
-    sums, labels = StreamSource(dut, "sums"), StreamSource(dut, "labels")
-    drive(dut, table_index_strobe=0, table_intercept_strobe=0, label_mode_weighted=weighted)
-    await start(dut)
-    taken, answered = Cycles(dut, "sums__valid", "sums__ready"), Cycles(dut, "deltas__valid")
-    for burst in (1, 1, 1, 2, 5, 100):
-        for source, items in random.sample([(sums, burst), (labels, (1 + weighted) * burst)], 2):
-            source.send(random.getrandbits(256) for _ in range(items))
-            await ClockCycles(dut.clk, random.randint(1, 5))
-        await ClockCycles(dut.clk, 4 * burst + LossUnit.LATENCY)
-    assert len(taken) == 110
-    assert answered == [cycle + LossUnit.LATENCY for cycle in taken]
-    assert taken[-1] - taken[-100] == (2 + weighted) * 99
 
 
 @pytest.mark.rtl
