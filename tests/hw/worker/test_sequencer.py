@@ -55,7 +55,7 @@ class Engines:
     BUSY = ("load", "zero", "train", "store", "abort")
 
     def __init__(self, dut):
-        self.dut, self.seen = dut, []
+        self.dut, self.seen, self.resets = dut, [], 0  # `resets`: cycles of reset
         self.busy = self.answers = self.labels = self.counting = 0
 
     async def step(self):
@@ -67,7 +67,9 @@ class Engines:
         self.counting = random.randint(2, 10) if dut.count.value else max(0, self.counting - 1)
         commands = int(dut.commands.value)
         raised = [name for name in COMMANDS.members if commands >> COMMANDS[name].offset & 1]
-        raised += [name for name in ("count", "status_refused", "reset", "done") if getattr(dut, name).value]
+        raised += [
+            name for name in ("count", "status_refused", "aborting", "reset", "done") if getattr(dut, name).value
+        ]
         for name in raised:
             if name in ("load", "zero", "train", "store"):
                 assert self.busy == 0, f"{name} while the engines are busy"
@@ -75,9 +77,10 @@ class Engines:
                 self.busy, self.answers = random.randint(4, 12), random.randint(0, 2)
             if name == "abort":
                 self.labels = random.randint(0, 30)
-            if name == "reset" and self.seen[-1] != "reset":
+            if name == "reset" and name not in self.seen:
                 assert self.busy == self.labels == 0
-        self.seen += [name for name in raised if self.seen[-1:] != [name]]
+        self.seen += [name for name in raised if name not in self.seen]
+        self.resets += "reset" in raised
         self.busy, self.labels, self.answers = (max(0, n - 1) for n in (self.busy, self.labels, self.answers))
         # An engine stays idle for up to three cycles from its command on.
         drive(dut, engines_idle=self.busy == 0 or self.answers > 0, labels_idle=self.labels == 0)
@@ -114,23 +117,26 @@ async def phases_in_order(dut):
             steps, taken = [*commands[source], "train", *["store"] * store], [*taken, Phase.TRAIN, Phase.FINISH]
             taken += [Phase.MODEL] * store
         assert engines.seen == ["count", *steps, "done"]
-        assert [phase for phase in phases if phase is not Phase.IDLE] == taken
+        assert phases in ([*taken, Phase.IDLE], [Phase.IDLE, *taken, Phase.IDLE])
         await ClockCycles(dut.clk, 3)
         assert (dut.phase.value, dut.idle.value) == (Phase.IDLE.value, 1)
 
 
 @cocotb.test()
 async def ends_early(dut):
-    """An abort at any time ends in a reset and done; one that comes to a store waits for its end."""
+    """An abort at any time is told the engines at once and ends in a reset and done; a store is ended first."""
     engines = await begin(dut)
     drive(dut, run_model_store=1, run_model_source=ModelSource.MEMORY.value)
     resets = late = 0
     for _ in range(60):
         drive(dut, end_early=0, network_busy=1, start=1)
         engines.seen.clear()
+        engines.resets = waited = 0
         patience = random.randint(0, 60)
         for cycle in range(400):
             done = await engines.step()
+            # The engines have been told to begin at the earliest when the run has been counted.
+            waited += cycle > patience and engines.counting == 0 and not {"abort", "store"} & {*engines.seen}
             if cycle == 30:
                 drive(dut, network_busy=0)
             if cycle == patience:
@@ -141,7 +147,11 @@ async def ends_early(dut):
         assert seen[-1] == "done"
         stored = "store" in seen
         assert seen[seen.index("store") + 1 :] in (["done"], ["reset", "done"]) if stored else "reset" in seen
-        assert ("abort" in seen) == ("reset" in seen and not stored)
+        if "abort" in seen:
+            assert seen[seen.index("abort") :] == ["abort", "aborting", "reset", "done"]
+            assert waited <= 6
+        assert ("abort" in seen) == ("aborting" in seen) == ("reset" in seen and not stored)
+        assert engines.resets != 1, "a reset must last two cycles"
         resets += "reset" in seen and not stored
         late += stored and "reset" in seen
         drive(dut, end_early=0)
