@@ -49,9 +49,9 @@ async def serve_weights(dut, chunks):
 
 
 def lead_to_ties(rng, q, w, unit, shift):
-    """Change weights, and a feature of each unit, so that half of the exact dot products are half a step, or 1 beside.
+    """Change weights and features so that most exact dot products are at half a step, at a whole one, or 1 beside.
 
-    All weights of a unit are multiples of half a step but one, which is near one and counts little.
+    All weights become multiples of half a step. One of each unit may be 1 beside; its features are −1, 0 and 1.
     """
     w[:] = np.clip(w >> shift - 1 << shift - 1, -(1 << 31) + 1, None)  # so that one less still fits
     odd = np.arange(0, w.size, unit) + rng.integers(unit, size=-(-w.size // unit))
