@@ -1,0 +1,59 @@
+"""The page "Drive a worker yourself": what it tells to type, in a copy of its folder."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from p4sgd.sim.verilator import environment
+
+EXAMPLE = Path(__file__).parents[3] / "hw/examples/03_drive_a_worker"
+COMMANDS = (
+    "p4sgd generate --config tiny --out verilog",
+    "p4sgd train samples.csv --loss squared --lr 1 --schedule constant --epochs 1 --precision 4 --scaling none "
+    "--no-bias --batch 16 --unit 8 --config tiny --images images --out samples.model",
+)
+
+
+def typed(command, folder, **variables):
+    """Give a command of this environment in a folder; returns its status and what it says."""
+    program, *words = shlex.split(command)
+    command = [Path(sys.executable).with_name(program), *words]
+    env = os.environ | {"COCOTB_LOG_LEVEL": "WARNING"} | variables
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("worker") / "03_drive_a_worker"
+    shutil.copytree(EXAMPLE, copy)
+    for command in COMMANDS:
+        code, says = typed(command, copy)
+        assert code == 0, says
+    return copy
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is missing: apt-get install iverilog")
+def test_the_bench_trains_to_the_weights_of_the_command(folder):
+    code, says = typed("python3 bench.py", folder)
+    assert code == 0, says
+    assert (folder / "sim_build/p4sgd_worker.fst").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_in_verilator_too_and_of_another_rate_to_other_weights(folder):
+    source = (folder / "bench.py").read_text()
+    (folder / "other.py").write_text(source.replace("mantissa=128", "mantissa=127"))
+    tools = environment()
+    tools["MAKEFLAGS"] += " OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"  # a third of the time
+    for bench, right in (("bench.py", True), ("other.py", False)):
+        code, says = typed(f"python3 {bench}", folder, SIM="verilator", **tools)
+        assert (code == 0) == right, says
+        assert right or "assert memory.read(WEIGHTS" in says
+    assert (folder / "sim_build/dump.fst").stat().st_size > 10_000
