@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -200,12 +201,26 @@ def documents():
     return [path for path in files() if path.suffix == ".md"]
 
 
+def headings(text):
+    """Names by which links reach the headings of a document, as code hosts make them."""
+    found = Counter()
+    for heading in re.findall(r"^#+ +(.*?) *$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.M):
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        yield f"{name}-{found[name]}" if found[name] else name
+        found[name] += 1
+
+
 def test_links_of_documents_lead_somewhere():
+    """To a file, and to a heading of a document."""
+    assert list(headings("# A `b`, c\n```\n# no\n```\n## A b c\n")) == ["a-b-c", "a-b-c-1"]
     broken = []
     for path in documents():
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / path).read_text()):
-            if not re.match(r"\w+:", target) and not (ROOT / path.parent / target).exists():
-                broken.append(f"{path} links to {target}")
+        for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", (ROOT / path).read_text()):
+            there = ROOT / path.parent / target if target else ROOT / path
+            if re.match(r"\w+:", target):
+                continue
+            if not there.exists() or (heading and heading not in headings(there.read_text())):
+                broken.append(f"{path} links to {target}{heading and f'#{heading}'}")
     assert_none(broken)
 
 

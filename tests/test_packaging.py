@@ -1,9 +1,12 @@
-"""The wheel holds the package ``p4sgd`` with the four rooms in it, and nothing else."""
+"""The distributions: sdist and wheel have the package ``p4sgd`` with the four rooms, and the wheel works on its own."""
 
-import importlib.util
+import email
+import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,26 +17,43 @@ ROOMS = ("hw", "sim", "host", "build")
 OWN = {"p4sgd/__init__.py", "p4sgd/py.typed"}
 """The package's files beside the rooms."""
 
+REPOSITORY = "https://example.org/p4sgd"
+
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Names in a wheel built from a copy of the sources in which a user has worked."""
+def distributions(tmp_path_factory):
+    """An sdist built from a copy of the sources in which a user has worked, and the wheel that pip builds from it."""
+    pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("packaging")
     source = folder / "source"
     source.mkdir()
-    for name in (*ROOMS, ".packages", "tests"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("out"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+    for name in (*ROOMS, ".packages", ".ci", ".github", "tests"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("out", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", ".pre-commit-config.yaml"):
         shutil.copy(ROOT / name, source / name)
     for left_behind in ("build/out/small/p4sgd_worker.v", "hw/__pycache__/verilog.cpython-311.pyc"):
         (source / left_behind).parent.mkdir(parents=True, exist_ok=True)
         (source / left_behind).write_text("left behind")
-    # With the build back-end at hand no network is needed; else pip fetches it.
-    offline = ["--no-build-isolation", "--no-index"] if importlib.util.find_spec("hatchling") else []
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *offline]
-    subprocess.run([*command, "-w", folder / "dist", source], check=True)
-    (built,) = (folder / "dist").glob("*.whl")
-    with zipfile.ZipFile(built) as archive:
+
+    def build(target, place):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder / "dist"]
+        subprocess.run(
+            command, cwd=place, check=True, capture_output=True, env=os.environ | {"P4SGD_REPOSITORY": REPOSITORY}
+        )
+
+    build("sdist", source)
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    build("wheel", folder / sdist.name.removesuffix(".tar.gz"))
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions):
+    """Names in the wheel."""
+    with zipfile.ZipFile(distributions[1]) as archive:
         return archive.namelist()
 
 
@@ -49,8 +69,46 @@ def test_every_file_of_a_room_is_in_its_place(wheel):
         assert expected - set(wheel) == set()
 
 
-def test_what_only_simulators_read_is_in(wheel):
-    assert {"p4sgd/sim/cluster/sim_storage.sv", "p4sgd/sim/cluster/sim_trace.sv"} <= set(wheel)
+def test_an_index_can_show_it(distributions):
+    """Its README leads to the repository, at the tag of the version."""
+    pytest.importorskip("twine")
+    command = [sys.executable, "-m", "twine", "check", "--strict", *distributions]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(distributions[1]) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    at = f"{REPOSITORY}/blob/v{metadata['Version']}"
+    assert f"Changelog, {at}/.github/CHANGELOG.md" in metadata.get_all("Project-URL")
+    links = re.findall(r"\]\(([^)#]+)", metadata.get_payload())
+    assert f"{at}/host/data/README.md" in links
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_the_wheel_works_on_its_own(distributions, tmp_path):
+    """Away from the sources; libraries are those of this environment."""
+    installed, here = tmp_path / "installed", tmp_path / "here"
+    here.mkdir()
+    with zipfile.ZipFile(distributions[1]) as archive:
+        archive.extractall(installed)
+    program = "import p4sgd.host.cli, sys; print(p4sgd.__file__); sys.exit(p4sgd.host.cli.main())"
+    for words in (
+        "generate --config tiny --out verilog",
+        "build vitis --config tiny --board u280 --out vitis",
+        "build check vitis",
+        "simulate breast_cancer --samples 32 --config tiny --workers 1 --epochs 1 --batch 8",
+    ):
+        command, env = [sys.executable, "-c", program, *words.split()], os.environ | {"PYTHONPATH": str(installed)}
+        done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(str(installed)), done.stdout
+
+
+def test_a_tag_must_be_the_version():
+    done = subprocess.run([ROOT / ".ci" / "release", "v9.9.9"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "the tag is v9.9.9" in done.stdout) == (1, True), done.stdout + done.stderr
 
 
 def test_nothing_else_is_in(wheel):
