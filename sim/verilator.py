@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,17 @@ _VERILATOR = (
 )
 """Options of Verilator for all models. Files of C++ are larger than by default, as only models of one file use the
 precompiled header (`_include_prelude`): with it an aggregator compiles in 2 s of processor time instead of 7."""
+
+WAVEFORM = "dump.fst"
+"""Waveform of a model that is built with ``waves``, in the folder where it runs."""
+
+_WAVES = ("--trace-fst", "--trace-max-width", "1024")
+"""Options for waveforms. By default signals of more than 256 bits are left out, among them all frames and lines."""
+
+_WAVES_MAIN = Path(__file__).with_name("waveform.cpp")
+
+_NAMELESS = re.compile(r"\\(?=\$|port\$)")
+"""Begin of the name of a signal that has none in the source: a half of all."""
 
 _OPTIMIZE = ("-O3", "--x-assign", "fast", "--x-initial", "fast")
 
@@ -97,6 +109,17 @@ def environment() -> dict[str, str]:
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
         "MAKEFLAGS": " ".join(_MAKE_VARIABLES),
     }
+
+
+def waves_problem() -> str | None:
+    """What keeps models with waveforms from being compiled: headers of libraries that write FST are missing."""
+    includes = "#include <lz4.h>\n#include <zlib.h>\n"
+    command = ["g++", "-fsyntax-only", "-x", "c++", "-"]
+    try:
+        done = subprocess.run(command, input=includes, capture_output=True, text=True, check=False)
+    except OSError:
+        return "there is no g++"
+    return next((line for line in done.stderr.splitlines() if "error" in line), None)
 
 
 def lint(sources: Sequence[Path], top: str, waivers: Sequence[str] = ()) -> str:
@@ -174,11 +197,13 @@ def build(
 ) -> Build:
     """Compile a design's text and more files to a simulator, or find the same one in the cache.
 
-    With ``waves`` the model can write waveforms, and is slower; to ``optimize`` takes longer, and leaves out random
+    With ``waves`` the model writes waveforms (FST), and is slower; to ``optimize`` takes longer, and leaves out random
     values for what is not initialised. Modules ``apart`` are not dissolved in those around them: a compiler takes half
     the time for smaller functions. `MissingToolError` if a tool is missing, or does not work where it is;
     `SimulationError` if Verilator or the compiler refuses the design, or the folder of the cache cannot be used.
     """
+    if waves:
+        verilog = _NAMELESS.sub(r"\\_", verilog)  # a leading underscore keeps a signal out of the waveform
     cache = cache_directory()
     with contextlib.suppress(FileNotFoundError):  # it will be made
         try:
@@ -187,7 +212,7 @@ def build(
             raise SimulationError(f"{cache}: {error.strerror}: set P4SGD_CACHE to another one") from error
     if _has_space(cache):
         raise SimulationError(f"make does not work in a folder with a space in its name, {cache}: set P4SGD_CACHE")
-    texts = [verilog, *(source.read_text() for source in sources)]
+    texts = [verilog, *(source.read_text() for source in [*sources, *([_WAVES_MAIN] if waves else [])])]
     whole = "".join(f'no_inline -module "{module}"\n' for module in apart)
     control = f'`verilator_config\npublic_flat_rw -module "{top}" -port "*"\n{whole}'
     options = [*_options(top, waves), *(_OPTIMIZE if optimize else ())]
@@ -197,6 +222,9 @@ def build(
     done = Build(cache / "verilated" / name, top, waves)
     if hold(done.directory):
         return done
+    if waves and (problem := waves_problem()):
+        remedy = "install them with: apt-get install liblz4-dev zlib1g-dev"
+        raise MissingToolError(f"waveforms need lz4 and zlib: {problem}; {remedy}")
     objects = cached("verilated", library, functools.partial(_make_library, waves))
 
     def make(folder: Path) -> None:
@@ -230,10 +258,11 @@ def _include_prelude(library: str) -> str:
 
 
 def _options(top: str, waves: bool) -> list[str]:
-    """Options of Verilator for a model."""
-    libraries = config.libs_dir
+    """Options of Verilator for a model, and the main program: cocotb's."""
+    libraries, program = config.libs_dir, config.share_dir / "lib" / "verilator" / "verilator.cpp"
     link = f"-Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
-    return [*_VERILATOR, "--top-module", top, "-o", top, "-LDFLAGS", link, *(["--trace"] if waves else [])]
+    more = [*_WAVES, "-CFLAGS", f"-I{program.parent}", str(_WAVES_MAIN)] if waves else [str(program)]
+    return [*_VERILATOR, "--top-module", top, "-o", top, "-LDFLAGS", link, *more]
 
 
 def _key(name: str, *inputs: object) -> str:
@@ -244,9 +273,8 @@ def _key(name: str, *inputs: object) -> str:
 
 
 def _verilate(folder: Path, options: Sequence[str], files: Sequence[str]) -> None:
-    """Write the C++ of a model with the main program of cocotb's."""
-    main = config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    _run(folder, ["verilator", *options, str(main), *files], "translating Verilog to C++")
+    """Write the C++ of a model."""
+    _run(folder, ["verilator", *options, *files], "translating Verilog to C++")
 
 
 def _make(folder: Path, *words: str) -> None:

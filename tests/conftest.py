@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ LONGEST = (
     "hw",
 )
 """Files and folders with the longest tests, longest first."""
+
+
+BEGUN = time.time()
+
+WAVES = os.environ.get("P4SGD_WAVES")
+"""File for the waveform of the one test that is selected, a bench (see ``support/bench.py``)."""
 
 
 COMPILE = """if True:
@@ -67,7 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     That no test is to find, and several processes that compile at the same time would overwrite each other's cache.
     """
-    if not hasattr(config, "workerinput"):  # a process of pytest-xdist
+    if WAVES and not WAVES.endswith(".fst"):
+        raise pytest.UsageError(f"P4SGD_WAVES={WAVES}: waveforms are FST files: call it {Path(WAVES).stem}.fst")
+    if WAVES:
+        config.option.dist = "no"  # one process for one test, which needs none of these loops
+    elif not hasattr(config, "workerinput"):  # a process of pytest-xdist
         config.stash[_COMPILING] = subprocess.Popen([sys.executable, "-c", COMPILE], stdout=subprocess.DEVNULL)
 
 
@@ -87,6 +98,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         compiling.wait()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Tell of the waveform."""
+    if WAVES and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        is_new = Path(WAVES).exists() and Path(WAVES).stat().st_mtime >= BEGUN
+        terminalreporter.write_line(f"waveform in {WAVES}" if is_new else "no waveform: no bench ran")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Commands take this user's local cluster by default: tests are to find none but their own."""
@@ -104,6 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A process that has no tests left takes over some that another would have come to last. Those should be short.
     """
+    if WAVES and len(items) > 1:
+        raise pytest.UsageError(f"P4SGD_WAVES is a file for one test, not for {len(items)}: {items[0].nodeid}, …")
     order = {Path(__file__).parent / name: index for index, name in enumerate(LONGEST)}
     items.sort(
         key=lambda item: min(

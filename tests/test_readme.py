@@ -34,12 +34,14 @@ READMES = [
     ),
 ]
 SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
+WAVES = "simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3300"
 ELSEWHERE = {
     "build vitis --config u280 --out worker": "build/fpga/test_full_size.py",
     "build check worker": "build/fpga/test_full_size.py",
     "build selftest --config u280 --out selftest": "build/fpga/test_selftest_folder.py",
     "build check selftest": "build/fpga/test_selftest_folder.py",
     "resources --config tiny --unit engine": "host/cli/test_resources_command.py",
+    WAVES: "host/cli/test_simulate.py",
     "generate --config small --out verilog": "build/generate/test_generated_verilog.py",
     "build vitis --config tiny --board u280 --out vitis": "build/fpga/test_folders.py",
     "build check vitis": "build/fpga/test_folders.py",

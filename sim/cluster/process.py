@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self
@@ -24,19 +24,20 @@ class ClusterProcess:
 
     The simulator runs in a session of its own, so that Ctrl-C reaches only the client. Its standard input is the
     connection: what it starts inherits that. ``settings`` are the values of top-level inputs, set before reset, such as
-    the seed and chances of faults. The attribute ``directory`` is a scratch folder with memory files, log and waveform.
+    the seed and chances of faults; ``arguments`` are more plus arguments. The attribute ``directory`` is a scratch
+    folder with memory files, log and waveform.
 
     `SimulationError` with the end of the log if the simulator does not start, or ends before it answers a request.
     """
 
-    def __init__(self, build: Build, settings: Mapping[str, int]) -> None:
+    def __init__(self, build: Build, settings: Mapping[str, int], arguments: Sequence[str] = ()) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="p4sgd-cluster-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [*_SIMULATOR, str(build.directory), build.top, str(int(build.waves))],
+                    [*_SIMULATOR, str(build.directory), build.top, str(int(build.waves)), *arguments],
                     cwd=self.directory,
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
@@ -95,7 +96,7 @@ class ClusterProcess:
 
 
 if __name__ == "__main__":
-    folder, top, waves = sys.argv[1:]
+    folder, top, waves, *plusargs = sys.argv[1:]
     Build(Path(folder), top, bool(int(waves))).run(
-        "p4sgd.sim.cluster.server", Path.cwd(), plusargs=[f"+memory={Path.cwd()}"]
+        "p4sgd.sim.cluster.server", Path.cwd(), plusargs=[f"+memory={Path.cwd()}", *plusargs]
     )

@@ -7,6 +7,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.hw.spec.config import CLOCK_NS
+
 MEMORY_BITS = 24
 """log2 of the size of a simulated memory bank in bytes."""
 
@@ -35,8 +37,26 @@ class MemoryTiming:
         return {f"memory_{name}": int(value) for name, value in asdict(self).items()}
 
 
-WAVEFORM, EVENTS_FILE = "dump.vcd", "events.txt"
-"""Waveform and events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
+@dataclass(frozen=True)
+class Waveform:
+    """What to record of a simulated cluster, and the file to leave it in (FST)."""
+
+    file: Path
+    scope: str = ""  # an instance, with all that is in it, such as worker0.engine1; empty: the cluster
+    begin: int = 0  # first cycle; cycle 0 is that of the first edge of the clock
+    end: int | None = None  # cycle after the last
+
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of the simulator, see ``waveform.cpp``."""
+        picoseconds = 1000 * CLOCK_NS
+        found = [f"+waves_begin={picoseconds * self.begin}"]
+        found += [] if self.end is None else [f"+waves_end={picoseconds * self.end}"]
+        return [*found, f"+waves_scope=cluster.{self.scope}"] if self.scope else found
+
+
+EVENTS_FILE = "events.txt"
+"""Events of the workers (see ``sim_trace.sv``), in the simulator's working folder."""
 
 EVENTS_LIMIT = 500_000
 """Maximum number of recorded events; those of a worker in one cycle count as one. They belong to some 60,000

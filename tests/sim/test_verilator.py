@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.waves import TICKS, read_changes, skip_without_headers
 
 from p4sgd.sim import verilator
 from p4sgd.sim.verilator import Build, MissingToolError, SimulationError, build
@@ -16,7 +18,7 @@ MODULE = "module {name} (input a, output b); assign b = ~a; endmodule"
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_the_library_is_compiled_once_but_for_waves(tmp_path, monkeypatch):
+def test_the_library_is_compiled_once(tmp_path, monkeypatch):
     """All of it without a command `python`, which Debian and Ubuntu have only while a virtual environment is active."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 127\n")
@@ -30,8 +32,52 @@ def test_the_library_is_compiled_once_but_for_waves(tmp_path, monkeypatch):
         assert "-o verilated" not in log
         assert f"-include ../{library.name}/prelude.h" in log
         assert "-o Vtop__ALL.o" in log
-    build(MODULE.format(name="first"), "first", waves=True)
-    assert len([*(tmp_path / "cache" / "verilated").glob("library-*")]) == 2
+    assert [*(tmp_path / "cache" / "verilated").glob("library-*")] == [library]
+
+
+def test_what_waveforms_lack_is_named(tmp_path, monkeypatch):
+    (tmp_path / "lz4.h").write_text("#error no such file\n")
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(tmp_path))  # which comes before the folders of the system
+    monkeypatch.setenv("P4SGD_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(MissingToolError, match=r"lz4\.h:1:2: error: .* apt-get install liblz4-dev zlib1g-dev"):
+        build(MODULE.format(name="inverter"), "inverter", waves=True)
+
+
+def xorshift(x):
+    x ^= x << 13 & 0xFFFFFFFF
+    x ^= x >> 17
+    return x ^ x << 5 & 0xFFFFFFFF
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+def test_a_bench_leaves_a_waveform_of_its_internal_signals(tmp_path):
+    skip_without_headers()
+    waves = tmp_path / "noise.fst"
+    bench = Path(__file__).with_name("cluster") / "test_noise.py"
+    done = {
+        test: subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
+            env=os.environ | {"P4SGD_WAVES": str(waves)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for test in (str(bench), f"{bench}::test_xorshift_has_the_whole_period", f"{bench}::test_noise")
+    }
+    several, other, one = done.values()
+    assert "P4SGD_WAVES is a file for one test, not for 2" in several.stderr
+    assert "no waveform: no bench ran" in other.stdout
+    assert f"waveform in {waves}" in one.stdout
+    for number in range(8):
+        values = read_changes(waves)[f"generators.noise{number}.value"]
+        following = [
+            (before, after)
+            for (since, before), (at, after) in pairwise(values)
+            if at - since == TICKS and before and after  # 0 and a seed are not made from the value before
+        ]
+        assert len(following) > 1000
+        assert all(after == xorshift(before) for before, after in following)
 
 
 def test_folders_that_make_refuses_are_named(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,7 +142,8 @@ def _run(
 ) -> None:
     seed = default_seed()
     path = Path(file)
-    model = verilator.build(_with_random_memories(text), top, sources=sources)
+    waves = os.environ.get("P4SGD_WAVES")  # conftest.py sees that there is but one test
+    model = verilator.build(_with_random_memories(text), top, sources=sources, waves=bool(waves))
     env = {_VARIABLE: json.dumps(parameters, default=dataclasses.asdict)}
     env |= {"P4SGD_BENCH_MODULE": path.stem} if each else {}
     with tempfile.TemporaryDirectory() as work, pytest.MonkeyPatch.context() as patch:
@@ -157,6 +159,9 @@ def _run(
             )
         except verilator.SimulationError as error:
             raise AssertionError(f"P4SGD_SEED={seed}, {parameters}\n{error}") from None
+        finally:
+            if waves and (written := Path(work, verilator.WAVEFORM)).exists():
+                shutil.move(written, waves)
 
 
 def worker_config() -> WorkerConfig:

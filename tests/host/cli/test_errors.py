@@ -41,6 +41,7 @@ FILES = {
     "negative.csv": "a,years,claims\n1,0.5,0\n2,-2,1\n",
     "broken.libsvm.gz": gzip.compress(GOOD.encode())[:-12],
     "notes": "years of work",
+    "notes.fst": "years of work",
     "worker1.p4sgd": "years of work",
     "run.toml": "[train]\n[predict]\n",
     "bad.toml": "data.prepare = { memory = 'much' }\nsimulate = { fault = ['link_loss=2'] }\ntune = { l2 = '0,x' }\n",
@@ -159,7 +160,7 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("train good.csv --out good.csv", "good.csv: (is|already) .*choose another name"),
     ("train good.csv --test word.csv --out word.csv", "word.csv: (is|already) .*choose another name"),
     ("simulate good.csv --trace good.csv", "good.csv: (is|already) .*choose another name"),
-    ("simulate good.csv --trace new --waves ./new", "new: is written already .*choose another name"),
+    ("simulate good.csv --trace new.fst --waves ./new.fst", "new.fst: is written already .*choose another name"),
     ("train good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
     ("predict model good.csv --out good.csv --overwrite", "good.csv: is read .*choose another name"),
     ("predict model good.csv --options run.toml --out run.toml", "run.toml: (is|already) .*choose another name"),
@@ -169,7 +170,7 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("export model --to sklearn --out notes", "notes: already exists.*--overwrite"),
     ("train good.csv --out notes --overwrite", "notes: already .*no model file"),
     ("train good.csv --out foreign", "foreign: already .*no model file"),
-    ("simulate good.csv --waves notes", "notes: already .*no waveform"),
+    ("simulate good.csv --waves notes.fst", "notes.fst: already .*no waveform"),
     ("train good.csv --report notes", "notes: already .*no report of p4sgd: choose another name or delete it"),
     ("train good.csv --report gone/run.html", "gone/run.html: .*no folder gone$"),
     ("train good.csv --out new --report new", "new: is written already"),
@@ -304,6 +305,9 @@ SIMULATED = [
     ("--fault up_loss=1", r"up loss .*below 1, not 1\b"),
     ("--fault up_loss=1e-9", "up loss .*1.53e-05, not 1e-09"),
     ("--trace gone/file", "gone/file: .*no folder gone"),
+    ("--waves run.vcd", r"--waves run\.vcd: .*FST .*call it run\.fst"),
+    ("--waves-scope worker0", r"--waves-scope needs --waves FILE\.fst"),
+    ("--waves run.fst --waves-window 50:10", "--waves-window .*such as 1000:5000, not 50:10"),
 ]
 
 CASES = [

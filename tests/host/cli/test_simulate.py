@@ -6,17 +6,20 @@ import json
 import os
 import re
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.command_line import run
+from support.waves import TICKS, read_changes, skip_without_headers
 
 from p4sgd.host import devices
 from p4sgd.host.data import read_dataset
 from p4sgd.host.training.model_file import load_model
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.registers import counters as all_counters
-from p4sgd.hw.spec.run import STAGES
+from p4sgd.hw.spec.run import EVENTS, STAGES
 from p4sgd.sim.cluster import cluster, protocol
 from p4sgd.sim.cluster.trace import Interval, Trace
 from p4sgd.sim.emulator import EmulatedDevice
@@ -90,16 +93,43 @@ def test_minutes_of_silence_are_announced_and_a_trace_may_end_early(tmp_path, em
     assert (json.loads(quiet.stdout)["trace"], quiet.stderr) == (str(trace), "")
 
 
+WAVES = "p4sgd simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3300"
+"""A command of a README, with the second mini-batch in the window."""
+
+
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_waveform(tmp_path):
-    """Of one worker: that simulator takes half as long to build."""
-    waves = tmp_path / "run.vcd"
-    run("simulate", *RUN[:-1], "1", "--waves", waves)
-    with waves.open() as file:
-        start = file.read(100_000)
-    assert "$timescale" in start
-    assert "$var" in start
+def test_waveform_of_a_part_and_a_mini_batch(tmp_path, monkeypatch):
+    """Of one worker: that simulator takes half as long to build. The trace is written by another part of it."""
+    skip_without_headers()
+    monkeypatch.chdir(tmp_path)
+    run(*WAVES.split()[1:], "--trace", "run.json")
+    happened, second = {name: set() for name in EVENTS}, set()  # the cycles of each event, and of the mini-batch
+    for event in json.loads(Path("run.json").read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            first = round(event["ts"] * 1000 / CLOCK_NS)
+            last = first + event["args"]["cycles"] - 1
+            for name, cycle in zip(STAGES[event["cat"]], (first, last), strict=True):
+                happened[name].add(cycle)
+            second |= {first, last} if event["args"]["mini_batch"] == 1 else set()
+    begin, end = map(int, WAVES.rpartition(" ")[2].split(":"))
+    assert begin < min(second) < max(second) < end
+
+    changes = read_changes(Path("run.fst"))
+    assert {".".join(name.split(".")[:2]) for name in changes} == {"cluster.worker0"}
+    readme = (Path(cluster.__file__).with_name("README.md")).read_text()
+    shown = re.findall(r"`(worker0\.[\w.]*)`", readme)
+    assert len(shown) == 9
+    assert {f"cluster.{name}" for name in shown} <= {*changes}
+    assert not any(part.startswith(("$", "port$")) for name in changes for part in name.split(".")), "without a name"
+    edges = [at for at, value in changes["cluster.worker0.clk"] if value]
+    assert edges == [cycle * TICKS for cycle in range(begin, end)]
+    pulses = {name: set() for name in EVENTS}  # the cycles whose edge an event comes with
+    for (since, bits), (until, _) in pairwise([*changes["cluster.worker0.events"], (end * TICKS, 0)]):
+        for bit, name in enumerate(EVENTS):
+            pulses[name] |= {*range(since // TICKS + 1, until // TICKS + 1)} if bits >> bit & 1 else set()
+    for name in {*EVENTS} - {"mini_batch_begins"}:
+        assert pulses[name] == {cycle for cycle in happened[name] if begin < cycle <= end}, name
 
 
 @pytest.mark.rtl

@@ -70,7 +70,7 @@ def trace(*mini_batches, scale=1):
 
 def test_the_second_mini_batch_between_its_neighbours():
     assert list(draw(trace(0, 20, 40))) == [
-        "worker 0, mini-batch 1: 22 cycles, a column is 1",
+        "worker 0, mini-batch 1: 22 cycles from 20 on, a column is 1",
         "forward  0██ 1██             ░░",
         "network       0██████",
         "                  1██████",
@@ -82,7 +82,7 @@ def test_the_second_mini_batch_between_its_neighbours():
 
 def test_the_only_mini_batch_and_a_coarser_scale():
     assert list(draw(trace(0, scale=10))) == [
-        "worker 0, mini-batch 0: 220 cycles, a column is 3",
+        "worker 0, mini-batch 0: 220 cycles from 0 on, a column is 3",
         "forward  0█████████   1██████████",
         "network                  0███████████████████████",
         "                                       1███████████████████████",

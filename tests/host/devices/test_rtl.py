@@ -1,6 +1,7 @@
 """The `rtl` device, on a stand-in for its simulator."""
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +12,15 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.sim.cluster import cluster, process
-from p4sgd.sim.cluster.protocol import MemoryTiming
+from p4sgd.sim.cluster.protocol import MemoryTiming, Waveform
 from p4sgd.sim.verilator import SimulationError
 
 
 class Simulator:
     """A simulator that answers every request with 1. Tests write the files that it would write."""
 
-    def __init__(self, _, settings):
-        Simulator.last, self.settings = self, settings
+    def __init__(self, _, settings, arguments):
+        Simulator.last, self.settings, self.arguments = self, settings, arguments
         self.stopped = self.closed = self.dead = False
 
     def request(self, do, **_):
@@ -70,6 +71,11 @@ def test_inputs_of_the_simulated_cluster(open_rtl, options, inputs):
         ({"link_loss": 1e-6}, UserError, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
         ({"link_stall": 1.0}, UserError, "link stall must be 0 to below 1, not 1"),
         ({"link_pause": 0.1}, TypeError, r"\['link_pause'\]"),
+        (
+            {"waves": Waveform(Path(), "worker0.engine1")},
+            UserError,
+            r"--waves-scope .*worker0 has .*engine0, .*no engine1",
+        ),
         *((wrong, ValueError, "must be") for wrong in ({"latency": 4}, {"latency": 1 << 15})),
         *((wrong, ValueError, "must be") for wrong in ({"outstanding": 0}, {"outstanding": 257})),
     ],
@@ -100,20 +106,22 @@ def test_memory_of_a_worker(open_rtl):
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_waveform_is_kept(open_rtl, tmp_path, traced):
-    """Also if the trace is incomplete; an older one if the simulator has written none."""
-    waves = tmp_path / "run.vcd"
+    """Also if the trace is incomplete; an older one if the run ended before its first cycle."""
+    waves = tmp_path / "run.fst"
     waves.write_text("an older one")
-    open_rtl(waves=waves).close()
+    with pytest.raises(UserError, match="--waves-window begins with cycle 1,000, before which the simulation ended"):
+        open_rtl(waves=Waveform(waves, begin=1000)).close()
     assert waves.read_text() == "an older one"
-    (Simulator.directory / "dump.vcd").write_text("$timescale")
+    (Simulator.directory / "dump.fst").write_text("a waveform")
     with pytest.raises(UserError, match="cannot write"):
-        open_rtl(waves=tmp_path / "gone" / "run.vcd").close()
+        open_rtl(waves=Waveform(tmp_path / "gone" / "run.fst")).close()
     more = {"on_trace": lambda _: pytest.fail("half a trace")} if traced else {}
-    device = open_rtl(waves=waves, **more)
+    device = open_rtl(waves=Waveform(waves, "worker0", 10, 20), **more)
+    assert Simulator.last.arguments == ["+waves_begin=40000", "+waves_end=80000", "+waves_scope=cluster.worker0"]
     (Simulator.directory / "events.txt").write_text("40 0 3\n")
     with pytest.raises(P4sgdError, match=r"events.txt is incomplete") if traced else contextlib.nullcontext():
         device.close()
-    assert waves.read_text() == "$timescale"
+    assert waves.read_text() == "a waveform"
     assert Simulator.last.stopped
     assert Simulator.last.closed
 
