@@ -69,7 +69,7 @@ LANES = [WorkerConfig(engines=1, lanes=8, chunks=8), WorkerConfig(engines=1, lan
             3,
         ),
         (10**8, [CONFIG] * 32, 64, r"more than the workers hold \(2 each\): use for sparse data --config sparse$", 0),
-        (10**8, [WorkerConfig.sparse_worker()], 8, r"\(1,048,576 each\): use at least 12 workers", 12),
+        (2 * 10**7, [WorkerConfig.sparse_worker()], 8, r"\(1,048,576 each\): use at least 3 workers", 3),
         (100, [CONFIG] * 3, 64, "2 units of 64, too few for 3 workers: use at most 2, or a smaller --unit$", 2),
         (199, LANES, 8, r"25 units of 8, .*\(8, 16\): use at least 4 w", 4),
     ],
