@@ -90,14 +90,14 @@ async def rounded_dot_products(dut, stall):
     await start(dut)
 
     async def deny(permit, *needing):
-        """Withdraw a permit now and then, as its rule is: only with a line taken that needs it."""
+        """Withdraw a permit now and then for some cycles, as its rule is: only with a line taken that needs it."""
         while stall:
             await ReadOnly()
             used, permitted = dut.took.value and shows(dut, *needing), bool(permit.value)
             assert permitted or not used
             await RisingEdge(dut.clk)
             if used or not permitted:
-                permit.value = int(random.random() > stall)
+                permit.value = int(random.random() > (0.5 if used else 1 - stall))
 
     cocotb.start_soon(deny(dut.permit_chunk, "first_plane"))
     cocotb.start_soon(deny(dut.permit_micro_batch, "first_plane", "first_chunk"))
