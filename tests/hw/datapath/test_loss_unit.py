@@ -15,7 +15,7 @@ from support.streams import StreamSink, StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, FACTOR, IMPORTANCE, LABEL, MARGIN, RESIDUAL
+from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, FACTOR, IMPORTANCE, LABEL, MARGIN, RESIDUAL, SLOPE
 from p4sgd.hw.spec.run import MAX_SHIFT, VALUE_FRACTION, FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
 
@@ -28,7 +28,11 @@ def table_of(rng, segments, kind):
         return random_table(rng, segments, wild=kind == WILD)
     slope = rng.integers(-1 << 10, 1 << 10, segments) >> rng.integers(0, 10, segments)
     limits = [RESIDUAL.minimum, RESIDUAL.maximum, int(rng.integers(RESIDUAL.minimum, RESIDUAL.maximum))]
-    return LossTable(int(rng.integers(0, MAX_SHIFT + 1)), slope, rng.choice(limits, segments) + rng.integers(-2, 3))
+    intercept = rng.choice(limits, segments) + rng.integers(-2, 3)
+    # The first and last line are steep, so that a step of the margin is seen, and meet these values at its limits.
+    slope[[0, -1]] = rng.choice([-1, 1], 2) * rng.integers(1 << SLOPE.fraction, 1 << SLOPE.fraction + 3, 2)
+    intercept[[0, -1]] -= slope[[0, -1]] * [MARGIN.minimum, MARGIN.maximum] >> SLOPE.fraction
+    return LossTable(int(rng.integers(0, MAX_SHIFT + 1)), slope, intercept)
 
 
 def near_tie(rng, values, dropped):

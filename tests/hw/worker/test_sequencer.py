@@ -74,7 +74,7 @@ class Engines:
             if name in ("load", "zero", "train", "store"):
                 assert self.busy == 0, f"{name} while the engines are busy"
             if name in self.BUSY:
-                self.busy, self.answers = random.randint(4, 12), random.randint(0, 2)
+                self.busy, self.answers = random.randint(4, 24), random.randint(0, 2)
             if name == "abort":
                 self.labels = random.randint(0, 30)
             if name == "reset" and name not in self.seen:
@@ -132,7 +132,7 @@ async def ends_early(dut):
         drive(dut, end_early=0, network_busy=1, start=1)
         engines.seen.clear()
         engines.resets = waited = 0
-        patience = random.randint(0, 60)
+        patience = random.randint(0, 90)
         for cycle in range(400):
             done = await engines.step()
             # The engines have been told to begin at the earliest when the run has been counted.
