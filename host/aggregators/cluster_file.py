@@ -135,6 +135,20 @@ class AggregatorAddress(Struct, frozen=True, forbid_unknown_fields=True):
         return _board(self.control, self.xclbin, self.address_map) if self.kind == "fpga" else None
 
 
+class RackAddress(AggregatorAddress, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to reach the aggregator of a rack, which is behind a ``port`` of the top one, by its own port ``uplink``."""
+
+    port: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
+    uplink: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
+
+    def __post_init__(self) -> None:
+        if self.kind != "socket":
+            raise ValueError(
+                f'`kind` must be "socket", not "{self.kind}": only programs can be aggregators of racks yet'
+            )
+        super().__post_init__()
+
+
 class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How long workers wait for answers, and the settings of boards' links.
 
@@ -150,7 +164,7 @@ class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach a worker, which is behind a ``port`` of the aggregator.
+    """How to reach a worker, which is behind a ``port`` of the aggregator: that of its ``rack``, if it names one.
 
     ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine, whose
     bitstream is ``xclbin``, or ``xdma:N`` of one without a shell, whose bitstream has the ``address_map``. A rank that
@@ -169,6 +183,7 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     late: bool = False
     xclbin: Path | None = None
     address_map: Path | None = None
+    rack: Annotated[int, Meta(ge=0)] | None = None
 
     def __post_init__(self) -> None:
         if bool(self.control) == bool(self.interface):
@@ -185,6 +200,8 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
             _valid(ControlAddress.parse, self.control)
         if self.late and (self.board or self.interface):
             raise ValueError("only worker processes can be `late`, no boards and no ranks")
+        if self.rack is not None and self.interface:
+            raise ValueError("`rack` is not for ranks yet: they are behind the top aggregator")
 
     @property
     def _udp_of_interface(self) -> str:
@@ -226,18 +243,33 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
 class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of a cluster file. Workers are in the order of shards.
 
-    ``token`` is that of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one.
+    ``token`` is that of control sockets over TCP (`p4sgd.host.rpc.token`), if the file names one. ``racks`` have
+    aggregators of their own, below ``aggregator``.
     """
 
     aggregator: AggregatorAddress
     workers: Annotated[tuple[WorkerAddress, ...], Meta(min_length=1, max_length=MAX_WORKERS)]
     network: NetworkOptions = NetworkOptions()
     token: Token | None = None
+    racks: Annotated[tuple[RackAddress, ...], Meta(max_length=MAX_WORKERS)] = ()
 
     def __post_init__(self) -> None:
         # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
         known = {} if self.aggregator.board else {("", str(self.aggregator.control)): "the aggregator"}
         addresses = {self.aggregator.address: "the aggregator"}
+        if self.racks and self.aggregator.kind != "socket":
+            raise ValueError('aggregator: `kind` must be "socket": only a program can be above racks yet')
+        for index, rack in enumerate(self.racks):
+            own = f"racks[{index}]"
+            if (other := known.setdefault(("", rack.control), own)) != own:
+                raise ValueError(f"{own}: {rack.control} is also that of {other}")
+            if (other := addresses.setdefault(rack.address, own)) != own:
+                text = address_text(rack.address, udp=self.udp)
+                raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
+            if (rack.udp is not None) != self.udp:
+                raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to all aggregators and workers")
+            if sum(worker.rack == index for worker in self.workers) == MAX_WORKERS:
+                raise ValueError(f"{own}: a rack has at most {MAX_WORKERS - 1} workers, as its aggregator is one, too")
         for index, worker in enumerate(self.workers):
             own = f"workers[{index}]"
             if (other := known.setdefault((worker.host, worker.place), own)) != own:
@@ -246,6 +278,8 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
             if (other := addresses.setdefault(worker.local_mac, own)) != own:
                 text = address_text(worker.local_mac, udp=self.udp)
                 raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
+            if worker.rack is not None and worker.rack >= len(self.racks):
+                raise ValueError(f"{own}: there is no racks[{worker.rack}]: the file has {len(self.racks)}, from 0 on")
             if (worker.udp is not None or worker.interface.startswith(UDP)) != self.udp:
                 raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to the aggregator and all workers")
 

@@ -1,6 +1,8 @@
 """Opening the controller of an aggregator by its kind."""
 
-from p4sgd.host.aggregators.cluster_file import Cluster
+import contextlib
+
+from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
@@ -8,13 +10,27 @@ from p4sgd.host.rpc.address import ControlAddress
 
 
 def open_controller(cluster: Cluster) -> Controller:
-    """Open the controller of a cluster's aggregator. Only what this kind of aggregator needs is imported.
+    """Open the controller of a cluster's aggregator, or of all if there are racks. Only what these kinds need is
+    imported.
 
     Raises UserError if the process, board or file that the cluster file names is not there or in use, or a package is
     not installed; P4sgdError if the aggregator does not answer as one of this version should. A BMv2 is not connected
     to before the first call.
     """
-    aggregator = cluster.aggregator
+    if not cluster.racks:
+        return _open(cluster.aggregator, cluster)
+    from p4sgd.host.aggregators.tree import Tree
+
+    with contextlib.ExitStack() as opened:
+        top, *racks = (
+            opened.enter_context(contextlib.closing(_open(each, cluster)))
+            for each in (cluster.aggregator, *cluster.racks)
+        )
+        opened.pop_all()
+    return Tree(cluster, top, racks)
+
+
+def _open(aggregator: AggregatorAddress, cluster: Cluster) -> Controller:
     if aggregator.kind == "socket":
         from p4sgd.host.aggregators.software import SoftwareAggregator
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @options.count("--workers", 1, "Number of workers, without a FILE.", most=32, default=4)
+@options.count("--racks", 1, "Racks of these workers, each with a switch of its own below the switch.", most=31)
 @options.count(
     "--sparse-workers",
     0,
@@ -46,8 +47,12 @@ def up(
 
     With FILE, a cluster file, the processes get the addresses in it: udp, and control with unix:PATH.
     """
-    if file is not None and options.is_given("workers"):
-        raise UserError(f"--workers: {file} says which workers there are: leave one of them out")
+    for flag in ("workers", "racks"):
+        if file is not None and options.is_given(flag):
+            raise UserError(f"--{flag}: {file} says which {flag} there are: leave one of them out")
+    choices["racks"] = choices["racks"] or 0
+    if choices["racks"] > choices["workers"]:
+        raise UserError(f"--racks {choices['racks']}: there are only {choices['workers']} workers")
     with output.working("starting the processes"):
         from p4sgd.host.serve.local_cluster import ClusterRequest, start_local_cluster
 
@@ -56,7 +61,7 @@ def up(
         request = ClusterRequest(file=path, sparse=sparse_workers, config=config, faults=faults, **choices)
         state = start_local_cluster(request)
     output.document(state)
-    count = len(state["members"]) - 1
+    count = sum(member["config"] is not None for member in state["members"])
     output.say(f"a cluster of {count} worker{'s' * (count > 1)} is running; next:")
     kept = " --scaling maxabs" if sparse_workers else ""  # zeros stay zeros
     output.say(f"  p4sgd train breast_cancer --device cluster{kept}")

@@ -202,18 +202,20 @@ def _stuck_document(cluster: "Cluster", job: "Job", stuck: Sequence["WaitingSlot
     """The slots that do not move, and the workers that they wait for."""
     from p4sgd.host.links.udp import address_text
 
-    controls = {(worker.local_mac, worker.port): worker.place for worker in cluster.workers}
+    known = {(worker.local_mac, worker.port): worker for worker in cluster.workers}
     members = {shard: job.members[shard] for slot in stuck for shard in (*slot.partials, *slot.acknowledgements)}
     return {
         "stuck": [_slot_document(slot) for slot in stuck],
         "missing": [
             {
                 "shard": shard,
-                "control": controls.get((member.mac, member.port)),  # None: not in the cluster file
+                "control": None if worker is None else worker.place,  # None: not in the cluster file
                 "address": address_text(member.mac, udp=cluster.udp),
                 "port": member.port,
             }
+            | ({} if worker is None or worker.rack is None else {"rack": worker.rack})
             for shard, member in sorted(members.items())
+            for worker in [known.get((member.mac, member.port))]
         ],
     }
 
@@ -228,6 +230,8 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> Iterator[str]:
     who = {}
     for worker in job["missing"]:
         where = worker["address"] if udp else f"port {worker['port']}"
+        if "rack" in worker:
+            where += f" of rack {worker['rack']}"
         who[worker["shard"]] = f"shard {worker['shard']} ({', '.join(filter(None, [worker['control'], where]))})"
     runs = groupby(enumerate(job["stuck"]), lambda item: {**item[1], "slot": item[1]["slot"] - item[0]})
     for _, group in islice(runs, _MOST_LINES):
@@ -274,18 +278,24 @@ def slots(cluster: Path | None, output: Output) -> None:
 def counters(cluster: Path | None, output: Output) -> None:
     """Show the counters of an aggregator.
 
-    Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all.
+    Counters start at 0 when the aggregator starts. The table leaves out those that are 0; --json has all. If there are
+    racks, these are the sums, and those of each aggregator follow.
     """
-    from p4sgd.hw.spec.aggregator import COUNTERS, job_counters
+    from p4sgd.host.aggregators.tree import Tree
+    from p4sgd.hw.spec.aggregator import COUNTERS, PARENT_COUNTERS, job_counters
 
     with _controller_of(cluster) as (_, controller):
-        counted = controller.counters()
-        meanings = dict(COUNTERS)
+        counted = {"": controller.counters()}
+        if isinstance(controller, Tree):
+            counted |= {name: part.counters() for name, part in controller.parts.items()}
+        meanings = COUNTERS | PARENT_COUNTERS
         for place in range(controller.jobs):
             meanings |= job_counters(place)
-    output.document({"counters": counted})
-    rows = [[name, count, meanings.get(name)] for name, count in counted.items() if count]
-    output.table(["counter", "count", "what it counts"], rows, texts=3)
+    parts = {name: counts for name, counts in counted.items() if name}
+    output.document({"counters": counted[""]} | ({"parts": parts} if parts else {}))
+    for part, counts in counted.items():
+        rows = [[name, count, meanings.get(name)] for name, count in counts.items() if count]
+        output.table([f"{part}: counter" if part else "counter", "count", "what it counts"], rows, texts=3)
 
 
 @click.command()

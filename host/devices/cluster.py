@@ -14,6 +14,7 @@ from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.aggregators.opening import open_controller
+from p4sgd.host.aggregators.seats import seats_of
 from p4sgd.host.boards.mac import await_links
 from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.devices.device import Device, NetworkSettings, WorkerName, name_workers
@@ -50,6 +51,8 @@ def network_settings(cluster: Cluster) -> NetworkSettings:
         local_macs=tuple(worker.local_mac for worker in cluster.workers),
         slack_s=0.0 if is_emulated else _SLACK_S,
         udp=cluster.udp,
+        seats=tuple(seats_of(worker.rack for worker in cluster.workers)) if cluster.racks else (),
+        rack_macs=tuple(rack.address for rack in cluster.racks),
     )
 
 
@@ -165,7 +168,7 @@ class ClusterDevice(Device):
         self._shards = range(ranks.rank, len(present), ranks.size)  # of this rank's workers
         self.names = tuple(self._name(index) for index in present)
         self.network_settings = network_settings(msgspec.structs.replace(self._cluster, workers=self._present))
-        self._job_workers = JobWorkers(self._membership, ranks)
+        self._job_workers = JobWorkers(self._membership, ranks, len(present) if self._cluster.racks else None)
         self.workers = [
             ClusterWorker(self._job_workers, shard, self._present[shard].port, connection)
             for shard, connection in zip(self._shards, self._connections.values(), strict=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.aggregators.seats import Seat
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -41,6 +42,9 @@ class NetworkSettings:
     # a simulated network, where wall-clock time means nothing.
     slack_s: float = 0.0
     udp: bool = False  # packets travel in UDP, and addresses stand for those of IPv4 (`p4sgd.hw.spec.udp`)
+    # With two levels of aggregators: where each worker is, by shard, and the addresses of the racks' aggregators.
+    seats: tuple[Seat, ...] = ()
+    rack_macs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         wait = self.resend_cycles << self.doublings
@@ -53,6 +57,15 @@ class NetworkSettings:
     def local_mac(self, shard: int) -> int:
         """MAC address of a worker."""
         return self.local_macs[shard] if self.local_macs else 0x02 << 40 | registers.MAGIC << 8 | shard
+
+    def seat(self, shard: int, workers: int) -> Seat:
+        """What a worker is to its aggregator, in a job of so many."""
+        return self.seats[shard] if self.seats else Seat(None, shard, workers, None)
+
+    def peer_mac(self, shard: int) -> int:
+        """Address of a worker's aggregator."""
+        rack = self.seats[shard].rack if self.seats else None
+        return self.aggregator_mac if rack is None else self.rack_macs[rack]
 
     @property
     def echo_s(self) -> float:

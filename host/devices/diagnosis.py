@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from p4sgd.host.aggregators.seats import Seat
 from p4sgd.host.devices.device import WorkerName, name_workers
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.packet import KEYED_VERSION, ROUND_BITS, VERDICT, VERSION, DropReason
@@ -101,6 +102,13 @@ class GiveUpReport:
             return None
         return frozenset(shard for shard in range(self.workers) if not come >> shard & 1)
 
+    @property
+    def lacks_parent(self) -> bool:
+        """Whether the aggregator has all that its workers sent, and waits for its parent, if it has one."""
+        assert self.echo is not None
+        come = self.echo.aggregated if self.partial else self.echo.acknowledged
+        return self.echo.round == self.round and come == (1 << self.workers) - 1
+
 
 def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | None:
     """Read why a worker gave up; None if it did not.
@@ -123,11 +131,14 @@ def diagnose_worker(client: RegisterClient, echo_s: float) -> GiveUpReport | Non
 
 
 def explain_network_error(
-    reports: Sequence[GiveUpReport | None], names: Sequence[WorkerName] | None = None
+    reports: Sequence[GiveUpReport | None],
+    names: Sequence[WorkerName] | None = None,
+    seats: Sequence[Seat] = (),
 ) -> tuple[str, frozenset[int]]:
     """Explain in one line why workers gave up, and find the shards that no longer answer, though others still do.
 
-    ``reports`` are what `diagnose_worker` returns, by shard, and ``names`` what the workers are called.
+    ``reports`` are what `diagnose_worker` returns, by shard, and ``names`` what the workers are called. ``seats`` tell
+    where they are if there are two levels of aggregators.
 
     The aggregator's echoes say which shards are missing there, or what is wrong with a worker's own settings. A worker
     that got an echo is still connected: it gave up itself, and others may lack its packets only because of that. So the
@@ -139,6 +150,9 @@ def explain_network_error(
     if text := _explain_refusal(answered, named):
         return text, frozenset()
     absent = {shard: report.absent or frozenset() for shard, report in answered.items()}
+    waiting_for_racks = frozenset[int]()
+    if seats:
+        absent, waiting_for_racks = _absent_in_racks(answered, absent, seats)
     lost = {shard: answered[shard] for shard, lacking in absent.items() if shard in lacking}
     if lost:
         return _explain_loss_up(lost, named), frozenset()
@@ -147,6 +161,8 @@ def explain_network_error(
         waiting = [shard for shard, lacking in absent.items() if lacking - answered.keys()]
         text = f"{_full(gone, named)} no longer answers: worker {_numbers(waiting, named)} waited for it in vain"
         return f"{text} {answered[waiting[0]]}", gone
+    if waiting_for_racks and not any(absent.values()):
+        return _explain_silent_rack(waiting_for_racks, given_up, named, seats), frozenset()
     if answered:
         return _explain_delay(answered, absent, named), frozenset()
     if not given_up:
@@ -157,6 +173,50 @@ def explain_network_error(
         return f"{text} workers ran to the end: check that link {where}", frozenset(given_up)
     text = f"the aggregator does not answer worker {_numbers(given_up, named)}, not even a probe"
     return f"{text}: its address is wrong, it does not run, or a link is down {where}", frozenset()
+
+
+def _absent_in_racks(
+    answered: dict[int, GiveUpReport], absent: dict[int, frozenset[int]], seats: Sequence[Seat]
+) -> tuple[dict[int, frozenset[int]], frozenset[int]]:
+    """Shards of the whole job for those of racks, and the shards whose aggregators wait for their parent.
+
+    These lack what the aggregators of other racks lack.
+    """
+    below = {
+        worker: frozenset(
+            shard
+            for shard, seat in enumerate(seats)
+            if seat.rack == seats[worker].rack and seat.shard in lacking  # racks at the top tell themselves
+        )
+        for worker, lacking in absent.items()
+    }
+    waiting = frozenset(
+        worker
+        for worker, report in answered.items()
+        if (seats[worker].rack is not None and report.lacks_parent) or (absent[worker] and not below[worker])
+    )
+    others = {
+        worker: frozenset().union(*(its for other, its in below.items() if seats[other].rack != seats[worker].rack))
+        for worker in waiting
+    }
+    return below | others, waiting
+
+
+def _explain_silent_rack(
+    waiting: frozenset[int], given_up: dict[int, GiveUpReport], names: Sequence[WorkerName], seats: Sequence[Seat]
+) -> str:
+    """Aggregators of racks have all partials of their workers, but not the sums of all racks."""
+    first = min(waiting)
+    silent = sorted(shard for shard, report in given_up.items() if report.echo is None)
+    text = f"worker {_numbers(waiting, names)} waited for the sums of the other racks in vain {given_up[first]}"
+    if silent:
+        numbers = {seats[shard].rack for shard in silent}
+        racks = ", ".join(str(rack) for rack in sorted(rack for rack in numbers if rack is not None))
+        whose = f"aggregator of rack {racks}" if racks else "top aggregator"
+        return (
+            f"the {whose} does not answer worker {_numbers(silent, names)}, not even a probe: it does not run; {text}"
+        )
+    return f"{text}: a link between an aggregator and the top one is down; p4sgd doctor tells which"
 
 
 def _explain_refusal(answered: dict[int, GiveUpReport], names: Sequence[WorkerName]) -> str | None:

@@ -1,6 +1,7 @@
 """The workers of a device as members of an aggregator's jobs: who joins, and who was started."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.devices.device import Worker, client_of
@@ -18,11 +19,15 @@ class JobWorkers:
     """Tells the aggregator which workers join, and notes which workers are started.
 
     ``membership`` is called in the first rank only, and not before it is needed. Ranks with workers at the same
-    aggregator make them join at the same time."""
+    aggregator make them join at the same time. ``workers`` is given where registers say which shard of its rack a
+    worker is: the job has so many, and their indices are its shards."""
 
-    def __init__(self, membership: Callable[[], Membership], ranks: Communicator = SINGLE_PROCESS) -> None:
+    def __init__(
+        self, membership: Callable[[], Membership], ranks: Communicator = SINGLE_PROCESS, workers: int | None = None
+    ) -> None:
         self._membership = membership
         self._ranks = ranks
+        self._workers = workers
         self._started: set[int] = set()
 
     def before_write(self, worker: Worker, index: int, port: int, offset: int, word: int) -> None:
@@ -37,7 +42,10 @@ class JobWorkers:
 
     def _join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
         problem = None
-        requests = self._ranks.all_gather((JoinRequest.read(client_of(worker)), port, index))
+        request = JoinRequest.read(client_of(worker))
+        if self._workers is not None:
+            request = replace(request, shard=index, workers=self._workers)
+        requests = self._ranks.all_gather((request, port, index))
         if self._ranks.rank == 0:
             try:
                 for request, its_port, its_index in requests:

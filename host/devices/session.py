@@ -307,7 +307,7 @@ class Session:
             from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
 
             reports = self._gather(lambda member: diagnose_worker(member.client, self.network.echo_s))
-            problem, lost = explain_network_error(reports, self._names)
+            problem, lost = explain_network_error(reports, self._names, self.network.seats)
             raise NetworkError(f"{problem}; {void}", lost_workers=lost)
         flags = [{name for name, value in status.items() if value} for status in statuses]
         for index, (ended, own) in enumerate(zip(done, flags, strict=True)):
@@ -388,11 +388,12 @@ class Session:
             if client.read(registers.MERGE_MOST)["value"]:
                 client.write(registers.MERGE, value=0 if key is None else self.micro_batches)
                 client.write_pair(registers.JOB_KEY, key or 0)
-            client.write(registers.JOB, job=number, shard=each.shard, workers=self.workers)
+            seat = network.seat(each.shard, self.workers)
+            client.write(registers.JOB, job=number, shard=seat.shard, workers=seat.workers)
             client.write(registers.RESEND_CYCLES, value=network.resend_cycles)
             client.write(registers.RESEND, limit=network.resends, doublings=network.doublings)
             client.write_pair(registers.LOCAL_MAC, network.local_mac(each.shard))
-            client.write_pair(registers.PEER_MAC, network.aggregator_mac)
+            client.write_pair(registers.PEER_MAC, network.peer_mac(each.shard))
             client.write(registers.JOIN, round=network.first_round)
         self._joined = True
 

@@ -9,6 +9,7 @@ from functools import partial
 from statistics import median
 
 from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.aggregators.tree import Tree
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.device import WAIT_LIMIT, Device, NetworkSettings, WorkerName, client_of, names_of
 from p4sgd.host.devices.diagnosis import PROBES, Echo, probe
@@ -18,6 +19,7 @@ from p4sgd.host.doctor.allreduce import Trial, examine_allreduce
 from p4sgd.host.doctor.card import examine_card
 from p4sgd.host.doctor.ethernet import examine_ethernet
 from p4sgd.host.doctor.finding import Evidence, Examination, Finding, Problem, Result, judge
+from p4sgd.host.doctor.racks import count_parts, examine_racks
 from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -93,7 +95,11 @@ def _stages(device: Device, network: NetworkSettings, names: Sequence[WorkerName
         trial = Trial(device, session)
     why = why_no_more([client.read(registers.MERGE_MOST)["value"] for client in clients], aggregator.most, names)
     packets: Evidence = {"version": session.version, "micro_batches": max(1, session.most), "why": why}
-    yield [*judge(None, "packets", packets), *examine_allreduce(session, trial, aggregator)]
+    before = count_parts(aggregator) if isinstance(aggregator, Tree) else {}
+    findings = examine_allreduce(session, trial, aggregator)
+    if isinstance(aggregator, Tree):
+        findings = [*examine_racks(aggregator, before), *findings]
+    yield [*judge(None, "packets", packets), *findings]
 
 
 def _with_first_wait(network: NetworkSettings, resend_cycles: int) -> NetworkSettings:

@@ -33,8 +33,8 @@ class Finding:
     # Its number in the cluster file, its shard where there is none; None if the check is of all workers together, or of
     # a link of the aggregator.
     worker: int | None
-    # ``worker``, ``board``, ``card``, ``ethernet``, ``link``, ``settings``, ``packets``, ``allreduce`` or ``weights``;
-    # of a board's self-test ``clock``, ``memory <port>``, ``cage <number>`` or ``card``.
+    # ``worker``, ``board``, ``card``, ``ethernet``, ``link``, ``settings``, ``packets``, ``rack``, ``allreduce`` or
+    # ``weights``; of a board's self-test ``clock``, ``memory <port>``, ``cage <number>`` or ``card``.
     check: str
     result: Result
     evidence: Evidence = field(default_factory=dict)

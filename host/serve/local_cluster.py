@@ -28,12 +28,15 @@ from p4sgd.sim.cache import cache_directory
 class ClusterRequest:
     """Options of `p4sgd cluster up`: a cluster ``file``, or a number of ``workers`` for which one is made.
 
+    With ``racks`` so many have an aggregator of their own below the switch.
+
     The last ``sparse`` of them keep only features that are not 0, the others are of configuration ``config``; all have
     its slots. ``faults`` are of the workers' links, as ``link_loss=0.02``; worker i takes ``seed`` + i.
     """
 
     file: str | None
     workers: int
+    racks: int
     sparse: int
     config: NamedConfig
     faults: tuple[str, ...]

@@ -142,7 +142,11 @@ class _Supervisor:
                 busy="is in use by many programs: try again",
             )
             opened.callback(self._server.close)
-            self._file = Path(request.file) if request.file is not None else _make_file(self._folder, request.workers)
+            self._file = (
+                Path(request.file)
+                if request.file is not None
+                else _make_file(self._folder, request.workers, request.racks)
+            )
             self._members = _members(self._folder, self._file, read_cluster(self._file), request)
             self._opened = opened.pop_all()
 
@@ -227,9 +231,9 @@ def supervise() -> None:
 # -- what it starts ----------------------------------------------------------------------------------------------------
 
 
-def _make_file(folder: Path, workers: int) -> Path:
+def _make_file(folder: Path, workers: int, racks: int) -> Path:
     """Write a cluster file with free addresses, to which no other cluster comes even while it is being started."""
-    switch, *others = _free_addresses(1 + workers)
+    switch, *others = _free_addresses(1 + workers + racks)
     text = f'''# made by p4sgd cluster up
 [aggregator]
 kind = "socket"
@@ -239,8 +243,11 @@ udp = "{switch}"
 [network]
 resend_us = {_RESEND_US}
 '''
-    for index, address in enumerate(others):
+    for rack, address in enumerate(others[workers:]):
+        text += f'\n[[racks]]\nkind = "socket"\ncontrol = "unix:rack{rack}"\nudp = "{address}"\nport = 0\nuplink = 0\n'
+    for index, address in enumerate(others[:workers]):
         text += f'\n[[workers]]\ncontrol = "unix:worker{index}"\nudp = "{address}"\nport = 0\n'
+        text += f"rack = {index * racks // workers}\n" if racks else ""
     path = folder / "cluster.toml"
     with new_file(path) as file:
         file.write(text.encode())
@@ -281,17 +288,21 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
         raise UserError(f'{path}: this is no cluster of processes: p4sgd cluster up starts those with kind = "socket"')
     if not cluster.udp:
         raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")
-    for control in (cluster.aggregator.control, *(worker.control for worker in workers)):
+    switches = [cluster.aggregator, *cluster.racks]
+    for control in (*(switch.control for switch in switches), *(worker.control for worker in workers)):
         address = ControlAddress.parse(control)
         if address.path is None:
             raise UserError(f'{path}: p4sgd cluster up starts processes with control = "unix:PATH", not {control}')
         check_address(address)  # or another process would seem to be the one that is started
-    if any(worker.port for worker in workers):
-        raise UserError(f"{path}: p4sgd cluster up starts a switch with one port: give all workers port = 0")
+    if any(worker.port for worker in workers) or any(rack.port or rack.uplink for rack in cluster.racks):
+        raise UserError(f"{path}: p4sgd cluster up starts switches with one port: give port = 0, and racks uplink = 0")
     sparse = NamedConfig.of("sparse", slots=request.config.config.slots)
-    switch = cluster.aggregator
-    words = ["switch", "serve", "--interface", UDP + udp_address_text(switch.address), "--control", switch.control]
-    members = [_Member("switch", "aggregator", None, str(switch.control), words, folder / "switch.log")]
+    members = []
+    for number, switch in enumerate(switches):
+        words = ["switch", "serve", "--interface", UDP + udp_address_text(switch.address), "--control", switch.control]
+        name = f"rack {number - 1}" if number else "switch"
+        log = folder / f"{name.replace(' ', '')}.log"
+        members.append(_Member(name, "aggregator", None, str(switch.control), words, log))
     for index, worker in enumerate(workers):
         config = sparse if index >= len(workers) - request.sparse else request.config
         words = ["worker", "--interface", UDP + udp_address_text(worker.local_mac), "--control", worker.control]

@@ -2,8 +2,8 @@ r"""The AllReduce protocol in Python against networks and workers with random fa
 
     python tests/campaign/protocol.py [--runs 100000] [--seed 0] [--jobs 2] [--variant Forgetful] [--only SEED]
 
-Each run draws a cluster, the version of its packets and all that goes wrong. It must finish, and every worker must get
-every sum right.
+Each run draws a cluster of one level or two, the version of its packets and all that goes wrong. It must finish, and
+every worker must get every sum right.
 Variants with a mistake must not survive this, which shows that the campaign would see one: the protocol without round
 numbers (Forgetful), aggregators of tests/conformance/mutants.py, and a worker that takes packets with any key.
 """
@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from p4sgd.host.aggregators.seats import seats_of
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
 from p4sgd.sim.network.endpoint import Endpoint
 
@@ -44,6 +45,7 @@ VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {
 
 FIGURES = (
     "version 2",
+    "two levels",
     *("sums", "packets", "lost", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
     *("wrong sums", "stalls"),
 )
@@ -96,6 +98,15 @@ def random_timing(rng: random.Random) -> dict[str, int]:
     return {"resend_after": resend_after, "doublings": doublings, "resends": resends}
 
 
+def random_racks(rng: random.Random, workers: int) -> list[int | None]:
+    """The rack of each worker, from 0 on, or None behind the top aggregator; in half of all runs there are no racks."""
+    if rng.random() < 0.5:
+        return [None] * workers
+    drawn = [rng.choice((0, 0, 1, 1, 2, 2, None)) for _ in range(workers)]
+    numbers = {rack: number for number, rack in enumerate(sorted({rack for rack in drawn if rack is not None}))}
+    return [None if rack is None else numbers[rack] for rack in drawn]
+
+
 def random_partials(rng: random.Random, size: int) -> list[int]:
     """So many integers of 21 bits."""
     return [value >> 11 for value in array("i", rng.randbytes(4 * size))]
@@ -113,12 +124,16 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
     if most and of_version.random() < 0.5:  # soon enough for packets under way, which the key alone tells apart
         schedule = replace(schedule, restarts=random_restarts(of_version, workers, of_version.randint(1, 6), 10))
     timing = random_timing(rng)
-    ends = [endpoint_kind(slots, shard=shard, workers=workers, most=most, **timing) for shard in range(workers)]
+    behind = [None] * workers if aggregator_kind is Forgetful else random_racks(random.Random(f"racks {seed}"), workers)
+    racks = [aggregator_kind(slots, most=most) for _ in {rack for rack in behind if rack is not None}]
+    ends = [
+        endpoint_kind(slots, shard=seat.shard, workers=seat.workers, most=most, **timing) for seat in seats_of(behind)
+    ]
     sizes = [VALUES * of_version.randint(1, max(1, most)) for _ in range(count)]
     partials = [[random_partials(rng, size) for size in sizes] for _ in ends]
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
     aggregator = aggregator_kind(slots, most=most)
-    cluster = FaultyCluster(ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0)
+    cluster = FaultyCluster(ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0, racks=racks, behind=behind)
     near_wrap = (1 << ROUND_BITS) - rng.randint(1, 1 + count // slots)
     cluster.begin_job(rng.randrange(1, 256), rng.choice([1, near_wrap]))
     stall = ""
@@ -129,12 +144,19 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
     checked = [*cluster.discarded, *(pair for got in cluster.got for pair in enumerate(got))]
     wrong = sum(sums != expected[operation] for operation, sums in checked)
     counts = cluster.counts + Counter(
-        {"runs": 1, "version 2": int(most > 0), "sums": len(checked), "wrong sums": wrong, "stalls": int(bool(stall))}
+        {
+            "runs": 1,
+            "version 2": int(most > 0),
+            "two levels": int(bool(racks)),
+            "sums": len(checked),
+            "wrong sums": wrong,
+            "stalls": int(bool(stall)),
+        }
     )
     if not wrong and not stall:
         return Outcome(seed, counts)
     return Outcome(
-        seed, counts, f"{wrong} wrong sums, {stall or 'no stall'}: {workers} workers, {slots} slots, {schedule}"
+        seed, counts, f"{wrong} wrong sums, {stall or 'no stall'}: workers behind {behind}, {slots} slots, {schedule}"
     )
 
 

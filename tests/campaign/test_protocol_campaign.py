@@ -41,6 +41,14 @@ def test_mistakes_in_version_2_are_caught(variant):
     assert not any(run(outcome.seed).failure for outcome in failed)
 
 
+@pytest.mark.parametrize("variant", ["KeepsItsOwnSums", "AsksOnce", "ClearsBeforeItsParent"])
+def test_mistakes_between_two_levels_are_caught(variant):
+    outcomes = (run(seed, variant) for seed in range(60))
+    failed = list(itertools.islice((outcome for outcome in outcomes if outcome.failure), 2))
+    assert failed
+    assert all(outcome.counts["two levels"] for outcome in failed)
+
+
 def script(*options):
     command = [sys.executable, Path(__file__).with_name("protocol.py"), *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, check=False)

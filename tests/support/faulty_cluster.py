@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
+from p4sgd.host.aggregators.seats import seats_of
+from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member, Parent
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS, Packet
 from p4sgd.sim.network.endpoint import Endpoint
 from support.aggregator_model import Aggregator
@@ -81,6 +82,9 @@ class FaultyCluster:
     """Workers and an aggregator with faulty links between them. The same seed gives the same run.
 
     Packets that are in flight when a run ends arrive during the next one, as in a real network. Shard i is on port i.
+    With ``racks``, aggregators of these below ``aggregator``, worker i is behind that of number ``behind[i]``, or None,
+    and its endpoint has the shard of `seats_of`; links between aggregators are as faulty. An end is a worker, or its
+    number behind those of the workers a rack.
     If ``keyed``, packets are of version 2: each job has a new key, and one that is restarted keeps its number, so that
     its key alone tells its packets from those before. The seed also decides when workers submit and check their timers.
 
@@ -97,18 +101,30 @@ class FaultyCluster:
         seed: int,
         *,
         keyed: bool = False,
+        racks: Sequence[Aggregator] = (),
+        behind: Sequence[int | None] = (),
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
         self.discarded: list[tuple[int, tuple[int, ...]]] = []
         self._endpoints = endpoints
-        self._aggregator = aggregator
+        self._aggregators = [*racks, aggregator]
+        self._seats = seats_of(behind or [None] * len(endpoints))
         self._schedule = schedule
         self._keyed = keyed
         self._rng = random.Random(seed)
         self._events = EventQueue()
-        self._up = [Line(schedule.up, self._rng, self.counts) for _ in endpoints]
-        self._down = [Line(schedule.down, self._rng, self.counts) for _ in endpoints]
+        ends = len(endpoints) + len(racks)
+        self._up = [Line(schedule.up, self._rng, self.counts) for _ in range(ends)]
+        self._down = [Line(schedule.down, self._rng, self.counts) for _ in range(ends)]
+        self._homes: dict[int, tuple[int, int]] = {}  # of each end the aggregator that it is behind, and its port there
+        self._own_uplinks: dict[int, int] = {}  # by rack, its own port
+        for worker, seat in enumerate(self._seats):
+            self._homes[worker] = len(racks) if seat.rack is None else seat.rack, seat.shard
+            if seat.rack is not None and seat.uplink is not None:
+                self._homes[len(endpoints) + seat.rack] = len(racks), seat.uplink
+                self._own_uplinks[seat.rack] = seat.workers
+        self._ends = {home: end for end, home in self._homes.items()}
         self._job = self._first_round = 0
         self._partials: Sequence[Sequence[Sequence[int]]] = [()] * len(endpoints)
         self._todo: list[deque[Sequence[int]]] = [deque() for _ in endpoints]
@@ -124,10 +140,18 @@ class FaultyCluster:
     def begin_job(self, job: int, first_round: int) -> None:
         """Reset all state, and begin a job in round ``first_round``."""
         self._job, self._first_round = job, first_round
-        members = tuple(Member(endpoint.local_mac, port) for port, endpoint in enumerate(self._endpoints))
-        everyone = (1 << len(members)) - 1
         key = self._rng.getrandbits(KEY_BITS) if self._keyed else None
-        self._aggregator.begin(0, Job(job, members, 1 << GROUP_BIT, everyone, key), first_round)
+        top = len(self._aggregators) - 1
+        for index in reversed(range(top + 1)):
+            ports = sorted(port for home, port in self._ends if home == index)
+            members = tuple(Member(0, port) for port in ports)  # all have address 0, and are told by their ports
+            parent = None
+            if index < top:
+                _, uplink = self._homes[len(self._endpoints) + index]
+                shards = sum(home == top for home, _ in self._ends)
+                parent = Parent(0, self._own_uplinks[index], uplink, shards)
+            everyone = (1 << len(members)) - 1
+            self._aggregators[index].begin(0, Job(job, members, 1 << GROUP_BIT, everyone, key, parent), first_round)
         for endpoint in self._endpoints:
             endpoint.job, endpoint.key = job, key
             endpoint.join(first_round)
@@ -200,18 +224,29 @@ class FaultyCluster:
 
     # -- packets -------------------------------------------------------------------------------------------------
 
-    def _send_up(self, packet: Packet, worker: int) -> None:
-        for time in self._up[worker].arrivals(self._events.now):
-            self._events.at(time, partial(self._to_aggregator, packet, worker))
+    def _send_up(self, packet: Packet, end: int) -> None:
+        for time in self._up[end].arrivals(self._events.now):
+            self._events.at(time, partial(self._to_aggregator, packet, *self._homes[end]))
 
-    def _to_aggregator(self, packet: Packet, port: int) -> None:
-        answer = self._aggregator.receive(packet, port)
+    def _to_aggregator(self, packet: Packet, index: int, port: int) -> None:
+        answer = self._aggregators[index].receive(packet, port)
         if answer is None:
             return
-        for worker, line in enumerate(self._down):
-            if answer.ports >> worker & 1:
+        if index in self._own_uplinks and answer.ports == 1 << self._own_uplinks[index]:
+            self._send_up(answer.packet, len(self._endpoints) + index)
+            return
+        for end, line in enumerate(self._down):
+            home, its_port = self._homes[end]
+            if home == index and answer.ports >> its_port & 1:
                 for time in line.arrivals(self._events.now):
-                    self._events.at(time, partial(self._to_worker, answer.packet, worker))
+                    self._events.at(time, partial(self._to_end, answer.packet, end))
+
+    def _to_end(self, packet: Packet, end: int) -> None:
+        rack = end - len(self._endpoints)
+        if rack < 0:
+            self._to_worker(packet, end)
+        else:
+            self._to_aggregator(packet, rack, self._own_uplinks[rack])
 
     def _to_worker(self, packet: Packet, worker: int) -> None:
         if self._postponed(worker, partial(self._to_worker, packet, worker)):

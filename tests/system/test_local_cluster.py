@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.bench import default_seed
 from support.command_line import heed_interrupts
@@ -132,6 +133,65 @@ def test_a_healthy_cluster(owner):
     assert len({(tuple(each["messages"]), each["planning_s"]) for each in times}) == 1
 
 
+def start_racks(user):
+    """A cluster of two racks of two workers, in a network that loses."""
+    seed = default_seed() % (1 << 31)
+    faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
+    words = ("--workers", "4", "--racks", "2", "--config", "tiny", "--seed", seed)
+    assert "a cluster of 4 workers is running" in user.run("cluster", "up", *words, *faults)
+
+
+def test_two_levels_of_switches(user, emulated, owner):
+    """Weights are those of one level, also where sums are clamped."""
+    assert "--racks 5: there are only 4 workers" in user.run("cluster", "up", "--racks", "5", status=2)
+    start_racks(user)
+    document = user.document("train", *TRAIN, *CLUSTER)
+    assert document["weights_sha256"] == emulated
+    assert document["packets"]["version"] == 2
+    counters = user.document("switch", "counters")
+    assert set(counters["parts"]) == {"top", "rack 0", "rack 1"}
+    assert all(counters["parts"][f"rack {rack}"]["PARTIALS_TO_PARENT"] for rack in range(2))
+    assert counters["counters"]["FULLS_TO_ONE"] > 0, "something was lost"
+    signs = np.where(np.arange(64) % 2, 1.0, -1.0)
+    np.save(user.folder / "wide.npy", np.column_stack([np.ones((64, 256)) * signs[:, None], signs > 0]))
+    options = "--epochs 1 --batch 16 --scaling none --loss squared --lr 1000"
+    clamped = (user.folder / "wide.npy", *options.split())
+    there, expected = (who.document("train", *clamped, *CLUSTER) for who in (user, owner))
+    assert "partial_clamped" in expected["flags"]
+    assert (there["weights_sha256"], there["flags"]) == (expected["weights_sha256"], expected["flags"])
+
+
+@pytest.mark.slow
+def test_what_is_killed_in_two_levels(user, owner):
+    """The others take over what a worker had; a run whose rack lost its switch goes on when that is back."""
+    start_racks(user)
+    findings = user.document("doctor", *CLUSTER)["findings"]
+    assert [each["result"] for each in findings if each["check"] == "rack"] == ["passed"] * 2
+    members = {each["name"]: each for each in user.document("cluster", "status")["members"]}
+    training = user.start("train", *TRAIN, *CLUSTER, "--epochs", "40", "--checkpoint", "c", "--json")
+
+    def await_checkpoint(before):
+        end = time.monotonic() + _LIMIT_S
+        while not (path := user.folder / "c").exists() or path.stat().st_ino == before:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        return path.stat().st_ino
+
+    first = await_checkpoint(None)
+    os.kill(members["worker 3"]["pid"], signal.SIGKILL)
+    assert "is trained by 3 workers instead of 4: worker 3 at" in training.stderr.readline()
+    await_checkpoint(first)
+    os.kill(members["rack 0"]["pid"], signal.SIGKILL)
+    said = training.communicate(timeout=_LIMIT_S)[1]
+    assert training.returncode == 1, said
+    assert "rack 0 was killed (SIGKILL); to start it again: p4sgd switch serve" in said
+    for process in [user.start(*shlex.split(members[name]["command"])[1:]) for name in ("rack 0", "worker 3")]:
+        process.stderr.readline()
+    expected = owner.weights(*TRAIN, "--epochs", "40", "--workers", "1", "--config", "tiny")
+    assert user.weights("--resume", "c") == expected
+    assert user.document("switch", "status", "--interval", "0")["jobs"] == []
+
+
 def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated):
     """With a sparse worker, beside a cluster of somebody else; then a worker is killed."""
     seed = default_seed() % (1 << 31)
@@ -220,8 +280,9 @@ def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
         ({}, ("--sparse-workers", "2"), "--sparse-workers 2: there are only 1 workers"),
         ({}, ("--set", "slots=7"), "--set: slots must be a power of two, not 7"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
+        ({}, ("--racks", "2"), "--racks: mine.toml says which racks there are"),
     ],
-    ids=["tcp", "sparse", "slots", "workers"],
+    ids=["tcp", "sparse", "slots", "workers", "racks"],
 )
 def test_mistakes(user, change, words, says):
     write_cluster(user.folder, **change)

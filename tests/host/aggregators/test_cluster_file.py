@@ -144,6 +144,20 @@ def test_boards(read, tmp_path):
     assert emulated.board.is_emulated
 
 
+RACK = '[[racks]]\nkind = "socket"\ncontrol = "unix:/lab/rack"\nmac = "02:50:34:53:47:f0"\nport = 1\nuplink = 2\n'
+BEHIND_RACK = "".join(WORKER.replace("w0", f"w{index}") + "rack = 0\n" for index in range(32))
+
+
+def test_racks(read):
+    """Each has an aggregator of its own, with the keys of the top one and where it is."""
+    cluster = read(SOCKET + RACK + RACK.replace('rack"', 'rack1"').replace("f0", "f1") + WORKER + "rack = 1\n" + BOARD)
+    assert [(rack.address, rack.port, rack.uplink) for rack in cluster.racks] == [
+        (0x0250_3453_47F0, 1, 2),
+        (0x0250_3453_47F1, 1, 2),
+    ]
+    assert [worker.rack for worker in cluster.workers] == [1, None]
+
+
 UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
 
 
@@ -228,6 +242,16 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         ),
         (SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"), r"workers\[1\]: xrt:0 is also that"),
         (SOCKET + RANK * 2, r"workers\[1\]: eth0 is also that of workers\[0\]: name their `host`"),
+        (SOCKET + RACK.replace("uplink = 2", "") + WORKER, r"racks\[0\]: .*`uplink`"),
+        (SOCKET + RACK.replace("port = 1", "port = 32") + WORKER, r"racks\[0\].port: "),
+        (SOCKET + RACK.replace("socket", "fpga") + WORKER, r'racks\[0\]: .*must be "socket", not "fpga"'),
+        (BMV2 + RACK + WORKER, 'aggregator: `kind` must be "socket": only a program can be above racks yet'),
+        (SOCKET + RACK.replace("/lab/rack", "/lab/a") + WORKER, r"racks\[0\]: .*unix:.* is also that of the agg"),
+        (SOCKET + RACK.replace("f0", "ff") + WORKER, r"racks\[0\]: 02:50:34:53:47:ff is also that of the aggregator"),
+        (SOCKET + 'udp = "10.0.0.2"\n' + RACK + UDP_WORKER, r"racks\[0\]: packets travel in UDP or not"),
+        (SOCKET + RACK + WORKER + "rack = 1\n", r"workers\[0\]: there is no racks\[1\]: the file has 1, from 0 on"),
+        (SOCKET + RACK + RANK + "rack = 0\n", r"workers\[0\]: `rack` is not for ranks yet"),
+        (SOCKET + RACK + BEHIND_RACK, r"racks\[0\]: a rack has at most 31 workers"),
         (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: .*>= 1"),
         (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: .*<= 15"),
         (SOCKET + "[network]\npatience = 1\n" + WORKER, "network: .*`patience`"),

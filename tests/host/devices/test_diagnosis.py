@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from support.networked_device import NetworkedDevice
 
+from p4sgd.host.aggregators.seats import seats_of
 from p4sgd.host.devices import diagnosis
 from p4sgd.host.devices.device import NetworkSettings, WorkerName, client_of
-from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error, probe
+from p4sgd.host.devices.diagnosis import Echo, GiveUpReport, diagnose_worker, explain_network_error, probe
 from p4sgd.host.devices.session import Session
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
@@ -162,6 +163,48 @@ def test_why_workers_gave_up(workers, happens, says, lost):
     said, gone = explain_network_error(device.reports())
     assert said.startswith(says)
     assert gone == set(lost)
+
+
+def report_of(state, partial=True):
+    """Of a worker of a rack of two, given the bitmap of its slot, in which bit 2 is the parent's; None: no echo."""
+    echo = Echo((), 0, 1, 2, 4, 0, ROUND, state if partial else 7, 0 if partial else state, 50)
+    return GiveUpReport(SLOT, ROUND, partial, 2, None if state is None else echo, 1, 1)
+
+
+NO_SUMS = f"waited for the sums of the other racks in vain {PLACE}"
+
+
+@pytest.mark.parametrize("partial", [True, False])
+@pytest.mark.parametrize(
+    ("states", "says", "lost"),
+    [
+        ((3, 3, 1, ""), f"worker 3 no longer answers: worker 0, 1, 2 waited for it in vain {PLACE}", {3}),
+        (("", 2, 3, 3), f"worker 0 no longer answers: worker 1, 2, 3 waited for it in vain {PLACE}", {0}),
+        ((3, 3, 2, 2), "no {sent} of worker 2 ", set()),
+        (
+            (3, 3, None, None),
+            "the aggregator of rack 1 does not answer worker 2, 3, not even a probe: it does not run; worker 0, 1 "
+            + NO_SUMS,
+            set(),
+        ),
+        ((3, 3, 3, 3), f"worker 0, 1, 2, 3 {NO_SUMS}: a link between an aggregator and the top one is down", set()),
+        ((7, 7, 7, 7), "worker 0 gave up waiting for {answer} ", set()),
+    ],
+)
+def test_why_workers_of_racks_gave_up(states, says, lost, partial):
+    """Their aggregators tell of their racks alone."""
+    reports = [None if state == "" else report_of(state, partial) for state in states]
+    said, gone = explain_network_error(reports, None, seats_of([0, 0, 1, 1]))
+    sent, answer = ("PARTIAL", "FULL") if partial else ("ACK", "CLEAR")
+    assert said.startswith(says.format(sent=sent, answer=answer)), said
+    assert gone == lost
+
+
+def test_why_a_worker_beside_racks_gave_up():
+    """The top aggregator lacks a rack, whose own lacks a worker."""
+    said, gone = explain_network_error([report_of(1), None, report_of(2)], None, seats_of([0, 0, None]))
+    assert said == f"worker 1 no longer answers: worker 0, 2 waited for it in vain {PLACE}"
+    assert gone == {1}
 
 
 def test_versions_of_the_packet():

@@ -1,0 +1,70 @@
+"""The check of the links between two levels of aggregators."""
+
+from collections.abc import Mapping
+
+from p4sgd.host.aggregators.tree import Tree
+from p4sgd.host.doctor.finding import Evidence, Finding, Problem, judge
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Counters by name of the part of a tree."""
+
+
+def count_parts(tree: Tree) -> Counts:
+    """The counters of all parts, before AllReduces that `examine_racks` judges."""
+    return {name: part.counters() for name, part in tree.parts.items()}
+
+
+def examine_racks(tree: Tree, before: Counts) -> list[Finding]:
+    """Find racks that have sent sums to the top aggregator since ``before`` and got no answer, and why.
+
+    The last AllReduce, if it failed, is still in the slots.
+    """
+    counts = {
+        name: {counter: count - before[name].get(counter, 0) for counter, count in counted.items()}
+        for name, counted in count_parts(tree).items()
+    }
+    seen = 0  # racks whose sums the top aggregator has
+    for place in tree.parts["top"].served():
+        for view in tree.parts["top"].read_slots(place, range(tree.slots)):
+            seen |= view.aggregated
+    findings = []
+    for rack, uplink in enumerate(tree.uplinks):
+        if uplink is None:  # it has no workers
+            continue
+        top, own = counts["top"], counts[f"rack {rack}"]
+        evidence: Evidence = {
+            "rack": rack,
+            "partials_to_parent": own["PARTIALS_TO_PARENT"],
+            "fulls_to_all": own["FULLS_TO_ALL"],
+            "foreign": own["DROPPED_SOURCE"],
+            "foreign_at_top": top["DROPPED_SOURCE"],
+        }
+        is_silent = own["PARTIALS_TO_PARENT"] and not own["FULLS_TO_ALL"]
+        problem = _why_silent(rack, top, own, is_known=bool(seen >> uplink & 1)) if is_silent else None
+        findings += judge(None, "rack", evidence, problem)
+    return findings
+
+
+def _why_silent(rack: int, top: Mapping[str, int], own: Mapping[str, int], *, is_known: bool) -> Problem | None:
+    who = f"the aggregator of rack {rack}"
+    if own["DROPPED_SOURCE"]:
+        return Problem(
+            f"{who} drops the top aggregator's answers: they come in by another port than its uplink",
+            f"correct uplink of racks[{rack}] in the cluster file, or move the cable",
+        )
+    if not is_known and top["DROPPED_SOURCE"]:
+        return Problem(
+            f"the top aggregator drops what {who} sends: it comes in by another port than the rack's",
+            f"correct port of racks[{rack}] in the cluster file, or move the cable",
+        )
+    if not is_known:
+        return Problem(
+            f"nothing that {who} sends comes to the top aggregator: the link between them is down",
+            f"check the cable of its port uplink, and the networks between them: racks[{rack}] of the cluster file",
+        )
+    if top["FULLS_TO_ALL"]:
+        return Problem(
+            f"{who} gets no answer, though the top aggregator has sent it: the way down is dead",
+            f"check the cable of port of racks[{rack}] in the cluster file, in both directions",
+        )
+    return None  # it waits for others
