@@ -207,12 +207,8 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
 @pytest.mark.parametrize(
     ("register", "fields", "message"),
     [
-        (registers.FORMAT, {"precision": 9, "stored": 9}, "stored"),
-        (registers.FORMAT, {"precision": 5, "stored": 4}, "precision"),
-        (registers.CHUNKS, {"value": 17}, "16"),
         (registers.JOB, {"job": 0, "shard": 0, "workers": 3}, "cluster"),
         (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, r"shard.*\[1, 1\]"),
-        (registers.MICRO_BATCHES, {"value": 0}, "micro_batches"),
         (registers.MINI_BATCHES, {"value": 1000}, "not written"),
         (registers.LABELS_ADDRESS[0], {"value": 32}, "4096"),
         (None, {}, r"\[0\] were not started"),
