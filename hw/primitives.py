@@ -13,7 +13,8 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.spec.fixed import Fixed
 from p4sgd.hw.spec.timing import TREE_RADIX, tree_latency
 
-__all__ = ["KEEP", "AdderTree", "Component", "add", "overflows", "pipeline", "ram_style", "saturate"]
+__all__ = ["KEEP", "AdderTree", "Component", "add", "hold", "late_reset", "overflows", "pipeline", "ram_style"]
+__all__ += ["saturate"]
 
 
 class Component(wiring.Component):
@@ -59,6 +60,25 @@ def pipeline(m: Module, value: Any, cycles: int, name: str, *, reset_less: bool 
         m.d.sync += later.eq(stages[-1])
         stages.append(later)
     return stages
+
+
+def hold(m: Module, port: Any) -> Any:
+    """A register that drives an output and ignores the reset: for data that come with a flag of their own."""
+    driven: Any = Value.cast(port)
+    register: Any = Signal(port.shape(), name=f"{driven.name}_held", reset_less=True)
+    m.d.comb += port.eq(register)
+    return register
+
+
+def late_reset(m: Module, name: str = "late_reset") -> Signal:
+    """A register that is set in a reset and for a cycle after it, to reset what may wait for it.
+
+    A reset must leave all that it reaches in the same cycle. A copy for each block of registers that nothing reads in
+    the first cycle keeps their loads off it.
+    """
+    copy = Signal(init=1, name=name, attrs=KEEP)
+    m.d.sync += copy.eq(0)
+    return copy
 
 
 _ULTRA_DEPTH = 4096  # depth of a URAM288, which is 72 bits wide (UG573); a RAMB36 of that width is 512 deep

@@ -82,6 +82,33 @@ class SimulationError(RuntimeError):
     """The simulator could not be built or ended with an error; the message holds the end of its log."""
 
 
+_MEMORY = re.compile(r"^  reg \[(\d+):0\] (\w+) \[(\d+):0\];\n(?!  initial)", re.MULTILINE)
+"""A memory without initial words. Groups: highest bit, name, and highest index."""
+
+_REGISTER = re.compile(r"^(  reg (?:\[(\d+):0\] )?(?:\\\S+ |\w+)) = \d+'[bdh][0-9a-f]+;$", re.MULTILINE)
+"""A register with its initial value. Groups: its declaration, and its highest bit."""
+
+
+def _random(high: str | None) -> str:
+    """Expression for a random number, given its highest bit."""
+    return f"{{{int(high or 0) // 32 + 1}{{$urandom}}}}"
+
+
+def random_memories(verilog: str) -> str:
+    """Verilog whose memories begin with anything, as those of a device do that has been in use."""
+    return _MEMORY.sub(
+        lambda found: (
+            f"{found[0]}  initial for (int i = 0; i <= {found[3]}; i++) {found[2]}[i] = {_random(found[1])};\n"
+        ),
+        verilog,
+    )
+
+
+def random_registers(verilog: str) -> str:
+    """Verilog whose registers begin with anything, as after a reset in the middle of a run those that it leaves."""
+    return _REGISTER.sub(lambda found: f"{found[1]} = {_random(found[2])};", verilog)
+
+
 def _has_space(path: Path) -> bool:
     """Whether make refuses the path."""
     return any(map(str.isspace, str(path)))
@@ -150,7 +177,8 @@ class Build:
     ) -> Path:
         """Run the cocotb tests of a module whose names match ``only``; returns the JUnit results file.
 
-        Results, logs and waveforms are in ``work``. `SimulationError` if it could not run, a test failed, or none ran.
+        Random numbers, in the model too, are those of ``seed``. Results, logs and waveforms are in ``work``.
+        `SimulationError` if it could not run, a test failed, or none ran.
         """
         work.mkdir(parents=True, exist_ok=True)
         log = work / "simulation.log"
@@ -163,7 +191,7 @@ class Build:
                 test_dir=work,
                 results_xml=str(work / "results.xml"),
                 extra_env=env or {},
-                plusargs=list(plusargs),
+                plusargs=[*plusargs, *([] if seed is None else [f"+verilator+seed+{max(1, seed % (1 << 31))}"])],
                 seed=seed,
                 test_filter=only,
                 waves=self.waves,

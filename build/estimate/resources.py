@@ -117,18 +117,19 @@ class Unit(NamedTuple):
 
     @property
     def keeps_rules(self) -> bool:
-        """Whether all paths, nets and, of an engine, resets keep their rules."""
-        resets = self.name != "engine" or self.loads.resettable <= MAX_RESETTABLE
-        return not self.timing.breaking and all(net.keeps_rule for net in self.loads.nets) and resets
+        """Whether all paths, nets and resets keep their rules."""
+        nets = all(net.keeps_rule for net in self.loads.nets)
+        return not self.timing.breaking and nets and self.loads.resettable <= MAX_RESETTABLE
 
     @property
     def advice(self) -> list[str]:
         """A sentence for each path, net and reset listed that breaks its rule: what is wrong, and what to do."""
         found = [path.advice for path in self.timing.paths if not path.keeps_rule]
         found += [net.advice for net in self.loads.nets if not net.keeps_rule]
-        if self.name == "engine" and self.loads.resettable > MAX_RESETTABLE:
+        if self.loads.resettable > MAX_RESETTABLE:
+            of = "an engine" if self.name == "engine" else "the rest of the worker"
             found.append(
-                f"resets reach {self.loads.resettable:,} registers of an engine, more than {MAX_RESETTABLE:,}: declare "
+                f"resets reach {self.loads.resettable:,} registers of {of}, more than {MAX_RESETTABLE:,}: declare "
                 "registers whose first value does not matter with reset_less=True"
             )
         return found

@@ -119,8 +119,11 @@ _SYNTH = "synth_xilinx {options} -family xcup -uram -noiopad -noclkbuf -top {top
 _NO_SOURCES = "attrmap -remove src; attrmap -modattr -remove src"
 """Without lines of the source, which yosys would join whenever it merges cells: a sixth of its time."""
 
+_KEEP = "proc; setattr -set keep 1 w:* a:keep=true %i %ci1:+$dff[Q]"
+"""Registers that the vendor's tools shall not merge with equal ones: yosys looks at cells, not at their outputs."""
+
 _SCRIPT = (
-    f'{{read}}; {_NO_SOURCES}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
+    f'{{read}}; {_NO_SOURCES}; {_KEEP}; scratchpad -set abc.script "{_SHALLOW}"; {_SYNTH} -run begin:map_memory;'
     f" techmap -map ternary_adder.v; {_SYNTH} -run map_memory:;"
     f" {_NO_SOURCES}; write_json netlist.json"
 )

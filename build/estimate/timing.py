@@ -51,8 +51,8 @@ MAX_LUTS, MAX_CARRY_BITS = 3, 48
 """Number of LUTs that a path of the design may have in a row, and length of the one carry chain besides."""
 
 MAX_LOADS, MAX_RESETTABLE = 10_000, 1_000
-"""Number of loads that a net may have, unless it is a clock, since they lie far apart; and of registers that the reset
-of an engine may reach, which must leave all of them in the same cycle."""
+"""Number of loads that a net may have, unless it is a clock, since they lie far apart; and of registers that the resets
+of an engine, or of all else, may reach, which must leave all of them in the same cycle."""
 
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 

@@ -41,6 +41,7 @@ class Shell:
     free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
     free_megahertz: int = 100
     # Numbers of resources that the platform leaves on each die, by the names of those of a `Board`; empty if not known.
+    # Those of a U280 are verified (``build/fpga/README.md``); for no other was a source found with all of them.
     left: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 

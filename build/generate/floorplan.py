@@ -1,7 +1,7 @@
 """Floor plan for Vivado, which assigns the parts of a worker to the dies of an FPGA.
 
 At 250 MHz a signal can cross one boundary between dies in a cycle, but not two. Each engine is on a single die: all its
-signals to and from the rest of the worker have a register in the engine. The rest of the worker is on a die that no
+signals to and from the rest of the worker have a register on either side. The rest of the worker is on a die that no
 engine is more than one boundary away from. A memory port whose memory is on another die has a register slice on every
 die on the way, the first and the last included, so that every crossing is from register to register.
 """
@@ -25,7 +25,7 @@ _HEAD = """\
 #
 # Engines are distributed evenly. The parts that a worker has once, less than an engine together, are on SLR{shared},
 # from where no engine is more than one boundary away: at 250 MHz a signal crosses one boundary in a cycle, and each
-# signal between an engine and the rest has a register in the engine. Memory ports have none: those of engines and
+# signal between an engine and the rest has a register on either side. Memory ports have none: those of engines and
 # labels that are not on SLR{memory}, beside the memory, need AXI register slices, one on each die of the way{slices}.
 # tx and rx need slices too if the MAC is on another die than the rest; the transceivers are on SLR{network}.
 

@@ -135,7 +135,7 @@ def resources(config: "NamedConfig", unit: str, board: str | None, out: Path | N
         output.records(dies)
     output.say(
         f"rules: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; {MAX_LOADS:,} loads of a net; "
-        f"resets reach {MAX_RESETTABLE:,} registers of an engine"
+        f"resets reach {MAX_RESETTABLE:,} registers of an engine and of the rest"
     )
     for advice in (*(advice for each in units for advice in each.advice), *advice_for_dies(dies)):
         output.say(f"- {advice}")

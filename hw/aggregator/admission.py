@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature
 from p4sgd.hw.net.packet import PACKET, FrameCheck, parse
-from p4sgd.hw.primitives import Component, pipeline
+from p4sgd.hw.primitives import Component, hold, pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import BROADCAST, ROUND_BITS, VERDICT, DropReason, PacketType
@@ -240,16 +240,17 @@ class Admission(Component):
         wrong = dict(zip((DropReason.WORKERS, DropReason.SHARD, DropReason.SLOT), late, strict=True))
         wrong[DropReason.SOURCE] = (wrong_mac | wrong_source) & ~wrong[DropReason.SHARD]
         failed = {DropReason.JOB: ~before.has_job} | {check: before.has_job & bit for check, bit in wrong.items()}
+        result = hold(m, self.admitted)
         m.d.sync += [
-            self.admitted.eq(before),
-            self.admitted.member.eq(known),
-            self.admitted.verdict.eq(Cat(failed[check] for check in VERDICT)),
-            self.admitted.ours.eq(before.ours & ~Cat(wrong.values()).any()),
+            result.eq(before),
+            result.member.eq(known),
+            result.verdict.eq(Cat(failed[check] for check in VERDICT)),
+            result.ours.eq(before.ours & ~Cat(wrong.values()).any()),
         ]
         with m.If(before.ours):
             for check_failed in reversed(VERDICT[1:]):
                 with m.If(wrong[check_failed]):
-                    m.d.sync += self.admitted.drop.eq(check_failed)
+                    m.d.sync += result.drop.eq(check_failed)
         return m
 
 

@@ -170,14 +170,15 @@ class Answers(Component):
             room.eq(room - enters + (queue.o.valid & queue.o.ready)),
             has_room.eq(room > 1),
         ]
+        leaving: Any = Signal(layout, reset_less=True)
         with m.If(queue.o.ready):
-            m.d.sync += [
-                self.tx.valid.eq(queue.o.valid),
-                self.tx.payload.beat.data.eq(waiting.frame),
-                self.tx.payload.beat.keep.eq((1 << FRAME_BYTES) - 1),
-                self.tx.payload.beat.last.eq(1),
-                self.tx.payload.ports.eq(waiting.ports),
-            ]
+            m.d.sync += [self.tx.valid.eq(queue.o.valid), leaving.eq(waiting)]
+        m.d.comb += [
+            self.tx.payload.beat.data.eq(leaving.frame),
+            self.tx.payload.beat.keep.eq((1 << FRAME_BYTES) - 1),
+            self.tx.payload.beat.last.eq(1),
+            self.tx.payload.ports.eq(leaving.ports),
+        ]
         return m
 
 
@@ -191,7 +192,8 @@ class Aggregator(Component):
                   of a job here?    outcome
 
     The state machine is that of hw/net/README.md, registers are of :mod:`p4sgd.hw.spec.aggregator`. An answer leaves
-    `LATENCY` cycles after its packet came, if ``tx`` has taken those before. Jobs share nothing but this pipeline: a
+    `LATENCY` cycles after its packet came, if ``tx`` has taken those before. A reset must last at least
+    `p4sgd.hw.spec.timing.RESET_CYCLES`, in which the pipeline empties. Jobs share nothing but this pipeline: a
     packet reaches the slots of a job only if its number, shard, MAC address and port are those of a worker of the job.
     """
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.aggregator.admission import OUTCOME, STATE, SlotOp, slot_item
 from p4sgd.hw.net.packet import VALUES_LAYOUT
-from p4sgd.hw.primitives import Component, pipeline, ram_style
+from p4sgd.hw.primitives import Component, hold, pipeline, ram_style
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.packet import ROUND_BITS, VALUES
 from p4sgd.hw.spec.run import MAX_WORKERS
@@ -68,12 +68,12 @@ class ReadModifyWrite(Component):
         recent: Any = read
         for distance in range(_RECENT, 1, -1):
             recent = Mux(same_as[1][distance - 1], lately[distance - 2], recent)
-        m.d.sync += [self.before.eq(recent), self.old.eq(Mux(self.follows, self.made, self.before))]
+        m.d.sync += [hold(m, self.before).eq(recent), hold(m, self.old).eq(Mux(self.follows, self.made, self.before))]
         m.d.comb += self.follows.eq(same_as[2][0])
 
         m.d.sync += [
-            write_port.addr.eq(addresses[self.LATENCY]),
-            write_port.data.eq(self.made),
+            hold(m, write_port.addr).eq(addresses[self.LATENCY]),
+            hold(m, write_port.data).eq(self.made),
             write_port.en.eq(self.write),
         ]
         return m
@@ -224,7 +224,7 @@ class SlotTable(Component):
             duplicate.eq((known_partial & had_partial & ~complete) | (known_ack & had_ack & ~over)),
         ]
         m.d.sync += [
-            self.state.eq(old.state),
+            hold(m, self.state).eq(old.state),
             self.outcome.begins.eq(begins),
             self.outcome.joins.eq(joins),
             self.outcome.acknowledges.eq(acknowledges),
@@ -265,5 +265,5 @@ class SumTable(Component):
         for index in range(VALUES):
             known = Mux(self.begins, 0, words.old[index])
             m.d.comb += words.made[index].eq(known + Mux(words.write, self.values[index], 0))
-        m.d.sync += self.sums.eq(words.made)
+        m.d.sync += hold(m, self.sums).eq(words.made)
         return m

@@ -8,7 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import LITE_DATA_BITS, Axi4LiteSignature
-from p4sgd.hw.primitives import Component
+from p4sgd.hw.primitives import Component, hold, late_reset
 from p4sgd.hw.spec.register_map import Access, Field, Register, RegisterMap
 
 __all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]
@@ -18,7 +18,7 @@ COUNTER_BITS = 48  # width of a counter: 13 days at 250 MHz
 
 
 class EventCounters(Component):
-    """``count`` counters of events, read as a snapshot."""
+    """``count`` counters of events, read as a snapshot; all are 0 after a reset."""
 
     def __init__(self, count: int) -> None:
         ports = {
@@ -33,16 +33,20 @@ class EventCounters(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # Events are registered first, so that a counter's enable comes straight from a register.
-        happened = Signal.like(self.events)
+        happened = Signal.like(self.events, reset_less=True)
         m.d.sync += happened.eq(self.events)
+        shown = hold(m, self.shown)
+        late = late_reset(m)
         for index in range(len(self.events)):
-            count = Signal(COUNTER_BITS, name=f"count_{index}")
-            with m.If(self.clear):
+            count = Signal(COUNTER_BITS, name=f"count_{index}", reset_less=True)
+            with m.If(self.clear | late):
                 m.d.sync += count.eq(0)
             with m.Elif(happened[index]):
                 m.d.sync += count.eq(count + 1)
             with m.If(self.show):
-                m.d.sync += self.shown[index].eq(count)
+                m.d.sync += shown[index].eq(count)
+            with m.If(late):
+                m.d.sync += shown[index].eq(0)
         return m
 
 
@@ -60,7 +64,7 @@ class RegisterFile(Component):
 
     One read and one write at a time, of 4 cycles each. Unmapped offsets read as 0; writes to them and to read-only
     fields have no effect. Every response is OKAY. Byte strobes apply to each byte of a read-write field, to others by
-    their lowest bit's.
+    their lowest bit's. In a reset read-write fields change to their reset values a cycle late.
 
     Members
     -------
@@ -87,8 +91,7 @@ class RegisterFile(Component):
                 shape = signed(field.bits) if field.signed else unsigned(field.bits)
                 match field.access:
                     case Access.RW:
-                        # amaranth-stubs do not know of `init`
-                        members[name] = Out(shape, init=field.reset)  # type: ignore[call-arg]
+                        members[name] = Out(shape)
                     case Access.RO:
                         members[name] = In(shape)
                     case Access.W1C | Access.RC:
@@ -131,12 +134,14 @@ class RegisterFile(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         write = Signal()  # for one cycle; the three below are stable in that cycle and the next
-        write_offset = Signal(len(self.bus.aw.payload.addr))
-        write_data = Signal(LITE_DATA_BITS)
-        write_strobes = Signal(LITE_DATA_BITS // 8)
+        write_offset = Signal(len(self.bus.aw.payload.addr), reset_less=True)
+        write_data = Signal(LITE_DATA_BITS, reset_less=True)
+        write_strobes = Signal(LITE_DATA_BITS // 8, reset_less=True)
         read = Signal()  # for one cycle; read_offset is stable until the response
-        read_offset = Signal(len(self.bus.ar.payload.addr))
+        read_offset = Signal(len(self.bus.ar.payload.addr), reset_less=True)
         read_data = Signal(LITE_DATA_BITS)
+        answer = Signal(LITE_DATA_BITS, reset_less=True)
+        m.d.comb += self.bus.r.payload.data.eq(answer)
 
         with m.FSM(name="write"):
             have_address = Signal()
@@ -173,7 +178,7 @@ class RegisterFile(Component):
                 m.d.comb += read.eq(1)
                 m.next = "SHOW"
             with m.State("SHOW"):
-                m.d.sync += [self.bus.r.payload.data.eq(read_data), self.bus.r.valid.eq(1)]
+                m.d.sync += [answer.eq(read_data), self.bus.r.valid.eq(1)]
                 m.next = "RESPONSE"
             with m.State("RESPONSE"):
                 with m.If(self.bus.r.ready):
@@ -181,13 +186,16 @@ class RegisterFile(Component):
                     m.next = "REQUEST"
 
         words: dict[int, list[tuple[Field, ValueLike]]] = {}  # fields by offset / 4
+        blocks = sorted({register.offset >> 2 + _BLOCK_BITS for register in self._registers})
+        late = {block: late_reset(m, f"late_reset{block}") for block in blocks}
         for register in self._registers:
-            written = Signal(name=f"{register.name.lower()}_written")
+            written = Signal(name=f"{register.name.lower()}_written", reset_less=True)
             m.d.sync += written.eq(write & (write_offset[2:] == register.offset >> 2))
             got_read = read & (read_offset[2:] == register.offset >> 2)
             for field in register.fields:
                 name = member_name(register, field)
-                value = self._field(m, name, field, written, got_read, write_data, write_strobes)
+                resets = late[register.offset >> 2 + _BLOCK_BITS]
+                value = self._field(m, name, field, resets, written, got_read, write_data, write_strobes)
                 words.setdefault(register.offset >> 2, []).append((field, value))
 
         # A read first selects a word of every block, then a block.
@@ -202,7 +210,15 @@ class RegisterFile(Component):
         return m
 
     def _field(
-        self, m: Module, name: str, field: Field, written: ValueLike, got_read: ValueLike, data: Signal, strobes: Signal
+        self,
+        m: Module,
+        name: str,
+        field: Field,
+        resets: Signal,
+        written: ValueLike,
+        got_read: ValueLike,
+        data: Signal,
+        strobes: Signal,
     ) -> ValueLike:
         """Build one field; returns the value that a read shows."""
         port: Signal = getattr(self, name)
@@ -212,9 +228,12 @@ class RegisterFile(Component):
             case Access.RO:
                 return port
             case Access.RW:
+                value = hold(m, port)
                 for index in range(field.bits):
                     with m.If(written & strobes[(field.low + index) // 8]):
-                        m.d.sync += port[index].eq(bits[index])
+                        m.d.sync += value[index].eq(bits[index])
+                with m.If(resets):
+                    m.d.sync += value.eq(field.reset)
                 return port
             case Access.W1S:
                 with m.If(acts & bits[0]):
@@ -233,8 +252,9 @@ class RegisterFile(Component):
             case Access.STROBE:
                 strobe = getattr(self, f"{name}_strobe")
                 m.d.sync += strobe.eq(acts)
+                value = hold(m, port)
                 with m.If(acts):
-                    m.d.sync += port.eq(bits)
+                    m.d.sync += value.eq(bits)
                 return Const(0, field.bits)
         raise AssertionError(field.access)
 

@@ -14,7 +14,7 @@ from p4sgd.hw.bus.stream import ValidSignature, connect_stream
 from p4sgd.hw.net.packet import VALUES_LAYOUT, build
 from p4sgd.hw.net.reception import ECHO, WORKER, Reception, in_last_lap
 from p4sgd.hw.net.timers import ResendTimer, StallTimer, lookahead
-from p4sgd.hw.primitives import Component
+from p4sgd.hw.primitives import Component, hold, late_reset
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import BROADCAST, FRAME_BYTES, ROUND_BITS, DropReason, EchoValue, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
@@ -227,6 +227,7 @@ class Endpoint(Component):
         free = ~self.sums.valid | self.sums.ready
         fetched = Signal()  # the memory shows the sums of slot `turn`
         straight = Signal()
+        sums = hold(m, self.sums.payload)
         m.d.comb += [
             straight.eq(full & in_turn & free),
             write.addr.eq(slot),
@@ -238,11 +239,11 @@ class Endpoint(Component):
         with m.If(self.sums.ready):
             m.d.sync += self.sums.valid.eq(0)
         with m.If(straight):
-            m.d.sync += [self.sums.valid.eq(1), self.sums.payload.eq(values)]
+            m.d.sync += [self.sums.valid.eq(1), sums.eq(values)]
         with m.Elif(full):
             m.d.sync += slots.has_sums.bit_select(slot, 1).eq(1)
         with m.If(fetched & free):
-            m.d.sync += [self.sums.valid.eq(1), self.sums.payload.eq(read.data), fetched.eq(0)]
+            m.d.sync += [self.sums.valid.eq(1), sums.eq(read.data), fetched.eq(0)]
             m.d.sync += slots.has_sums.bit_select(turn, 1).eq(0)
         with m.Elif(~fetched):
             m.d.sync += fetched.eq(slots.has_sums.bit_select(turn, 1))
@@ -348,13 +349,14 @@ class Endpoint(Component):
             bitmap=bitmap,
             values=values,
         )
+        sending = Signal(8 * FRAME_BYTES, reset_less=True)
         with m.If(free):
-            m.d.sync += [
-                self.tx.valid.eq(self.sent),
-                self.tx.payload.data.eq(frame),
-                self.tx.payload.keep.eq((1 << FRAME_BYTES) - 1),
-                self.tx.payload.last.eq(1),
-            ]
+            m.d.sync += [self.tx.valid.eq(self.sent), sending.eq(frame)]
+        m.d.comb += [
+            self.tx.payload.data.eq(sending),
+            self.tx.payload.keep.eq((1 << FRAME_BYTES) - 1),
+            self.tx.payload.last.eq(1),
+        ]
         return timer
 
 
@@ -403,9 +405,11 @@ class Prober(Component):
         had_given_up = Signal()
         owes = Signal()  # the probe about the slot that was given up is still to be sent
         waits = self.probe.valid
-        cycles = Signal(_TIME_BITS)
+        cycles = Signal(_TIME_BITS, reset_less=True)
         number = self.probe.payload.number
-        answer: Any = Signal(ECHO)
+        late = late_reset(m)
+        answer: Any = Signal(ECHO, reset_less=True)
+        probe, taken = hold(m, self.probe.payload), hold(m, self.echo_cycles)
         values = answer["values"]
         m.d.comb += [
             self.echo_number.eq(values[EchoValue.NUMBER]),
@@ -426,25 +430,27 @@ class Prober(Component):
         with m.If(waits & self.probe.ready):
             m.d.sync += [waits.eq(0), cycles.eq(0)]
         with m.If(self.echo.valid & right & ~waits & ~self.echo_came):
-            m.d.sync += [self.echo_came.eq(1), answer.eq(self.echo.payload), self.echo_cycles.eq(cycles)]
+            m.d.sync += [self.echo_came.eq(1), answer.eq(self.echo.payload), taken.eq(cycles)]
+        with m.If(late):
+            m.d.sync += [answer.eq(0), taken.eq(0)]
         with m.If(self.given_up & ~had_given_up):
             m.d.sync += owes.eq(1)
         with m.If(~waits):
             with m.If(self.probe_slot_strobe):
                 m.d.sync += [
                     waits.eq(1),
-                    self.probe.payload.slot.eq(self.probe_slot),
-                    self.probe.payload.number.eq(self.probe_number),
-                    self.probe.payload.broadcast.eq(self.probe_broadcast),
+                    probe.slot.eq(self.probe_slot),
+                    probe.number.eq(self.probe_number),
+                    probe.broadcast.eq(self.probe_broadcast),
                     self.echo_came.eq(0),
                 ]
             with m.Elif(owes):
                 m.d.sync += [
                     owes.eq(0),
                     waits.eq(1),
-                    self.probe.payload.slot.eq(self.given_up_slot),
-                    self.probe.payload.number.eq(0),
-                    self.probe.payload.broadcast.eq(0),
+                    probe.slot.eq(self.given_up_slot),
+                    probe.number.eq(0),
+                    probe.broadcast.eq(0),
                     self.echo_came.eq(0),
                 ]
         with m.If(~self.given_up):

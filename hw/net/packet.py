@@ -11,6 +11,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.axi import FrameBeat
+from p4sgd.hw.primitives import hold
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, DropReason, Field, PacketType
 from p4sgd.hw.spec.run import MAX_WORKERS
 
@@ -97,8 +98,9 @@ class FrameCheck(wiring.Component):
         beat = self.frames.payload
         packet = parse(beat.data)
         inside = Signal()  # the next beat continues a frame
+        found = hold(m, self.packet)
         names = ("ends", "full", "right_type", "right_version", "right_rest")
-        ends, full, right_type, right_version, right_rest = (Signal(name=name) for name in names)
+        ends, full, right_type, right_version, right_rest = (Signal(name=name, reset_less=True) for name in names)
         any_version = (packet.type == PacketType.PROBE) | (packet.type == PacketType.ECHO)
         m.d.comb += [
             self.frames.ready.eq(1),
@@ -108,7 +110,7 @@ class FrameCheck(wiring.Component):
         with m.If(self.frames.valid):
             m.d.sync += [
                 inside.eq(~beat.last),
-                self.packet.eq(packet),
+                found.eq(packet),
                 ends.eq(beat.last),
                 full.eq(beat.keep == (1 << FRAME_BYTES) - 1),
                 right_type.eq(packet.ethertype == ETHERTYPE),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from p4sgd.hw.bus.axi import FrameBeat
 from p4sgd.hw.bus.stream import ValidSignature, connect_stream
 from p4sgd.hw.net.packet import VALUES_LAYOUT, FrameCheck, parse, shard_mask
-from p4sgd.hw.primitives import Component
+from p4sgd.hw.primitives import Component, hold
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, DropReason, PacketType
 
@@ -109,6 +109,8 @@ class Reception(Component):
             DropReason.SOURCE: is_work & ~seen["from_peer"],
             DropReason.STALE: is_work & ~right_round,
         }
+        slot, values, drop = (hold(m, port) for port in (self.slot, self.values, self.drop))
+        echo = hold(m, self.echo.payload)
         passes = Signal()
         arrived = Signal()
         acts = Signal()  # a packet has arrived, and its slot is not being forgotten
@@ -125,21 +127,21 @@ class Reception(Component):
             due_clear.eq(passes & seen["is_clear"] & self.waits_for_clear.bit_select(self.coming, 1)),
             repeated.eq((self.full | self.clear) & (self.coming == self.slot)),
             self.echo.valid.eq(check.received & passes & seen["is_echo"]),
-            self.slot.eq(self.coming),
-            self.values.eq(packet["values"]),
-            self.drop.eq(DropReason.DUPLICATE),
+            slot.eq(self.coming),
+            values.eq(packet["values"]),
+            drop.eq(DropReason.DUPLICATE),
         ]
         for reason in reversed(failed):
             with m.If(failed[reason]):
-                m.d.sync += self.drop.eq(reason)
+                m.d.sync += drop.eq(reason)
         with m.If(~check.good):
-            m.d.sync += self.drop.eq(check.drop)
+            m.d.sync += drop.eq(check.drop)
         m.d.sync += [
-            self.echo.payload.version.eq(packet.version),
-            self.echo.payload.source.eq(packet.source),
-            self.echo.payload.round.eq(packet.round),
-            self.echo.payload.aggregated.eq(packet.bitmap),
-            self.echo.payload["values"].eq(packet["values"]),
+            echo.version.eq(packet.version),
+            echo.source.eq(packet.source),
+            echo.round.eq(packet.round),
+            echo.aggregated.eq(packet.bitmap),
+            echo["values"].eq(packet["values"]),
         ]
 
         # Third stage: act on it.

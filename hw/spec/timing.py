@@ -44,6 +44,9 @@ TABLE_ENTRIES = 16
 """Least cycles from the start of a backward pass of an engine to the next. Before it, the sums of all subsets of four
 deltas are written to tables, one a cycle."""
 
+RESET_CYCLES = 16
+"""Least cycles of a reset of a worker or an aggregator, in which pipelines empty: most of their registers have none."""
+
 TREE_RADIX = 3
 """Numbers that a node of an adder tree adds. A ternary adder takes as many LUTs as a binary one (UG574, "Carry Logic"),
 and a tree of them half the nodes."""

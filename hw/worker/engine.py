@@ -161,9 +161,8 @@ class Engine(Component):
         memory    ◀──────────────────────┼────────┤ storer │
                                          └──      └────────┘
 
-    An engine is placed as a region of the chip: every input but those of the memory ports goes into a register, and
-    every output comes from one, but the length of a burst. The reset, too, which must last at least 2 cycles, so that
-    nothing valid is at the outputs in the cycle in which the engine is still in reset and others are not.
+    An engine is placed as a region of the chip: every input but those of the memory ports goes into a register, the
+    reset too, and every output comes from one, but the length of a burst.
 
     A micro-batch begins only if fewer than `WorkerConfig.in_flight` others are between the starts of their passes. So
     there is always room for its dot products and deltas.
@@ -181,8 +180,8 @@ class Engine(Component):
             # The deltas of the micro-batches, in the same order.
             "deltas": In(ValidSignature(data.ArrayLayout(signed(DELTA.width), BANKS))),
             "settings": In(ENGINE_SETTINGS),  # settings of the run
-            # What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Stable
-            # from a cycle before `commands.train`.
+            # What is read in the run: chunks of all micro-batches or, if the image has directories, lines. Like all
+            # settings it is stable from 4 cycles before it is used.
             "groups": In(COUNT_BITS),
             # Byte addresses, multiples of 4096; of the lines, one for each port.
             "lines_address": In(64).array(config.ports),
@@ -215,11 +214,10 @@ class Engine(Component):
         # Inputs cross the chip, so they go into registers first. Those that are stable during a run may take some
         # cycles to settle before it: a constraint names their register.
         addresses = data.ArrayLayout(64, config.ports)
-        layout = data.StructLayout({"settings": ENGINE_SETTINGS, "model_address": 64, "lines_address": addresses})
-        stable: Any = Signal(layout, reset_less=True)
-        settings, model_address = stable.settings, stable.model_address
+        fields = {"settings": ENGINE_SETTINGS, "groups": COUNT_BITS, "model_address": 64, "lines_address": addresses}
+        stable: Any = Signal(data.StructLayout(fields), reset_less=True)
+        settings, groups, model_address = stable.settings, stable.groups, stable.model_address
         lines_address = [stable.lines_address[index] for index in range(config.ports)]
-        groups = Signal(COUNT_BITS, reset_less=True)
         commands: Any = Signal(COMMANDS)
         deltas: Any = Signal(self.deltas.payload.shape(), reset_less=True)
         m.d.comb += backward.deltas.payload.eq(deltas)

@@ -5,7 +5,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from p4sgd.hw.bus.register_file import COUNTER_BITS, EventCounters
-from p4sgd.hw.primitives import Component
+from p4sgd.hw.primitives import Component, hold
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, MAX_PRECISION
 from p4sgd.hw.spec.packet import DropReason
@@ -61,6 +61,7 @@ class RunSizes(wiring.Component):
         addend = Signal(COUNT_BITS, reset_less=True)
         lines = Signal(_CHUNK_BITS + _PLANE_BITS, reset_less=True)  # of a micro-batch
         checks = Signal(11, reset_less=True)
+        total_micro_batches, total_chunks = hold(m, self.total_micro_batches), hold(m, self.total_chunks)
         m.d.sync += [self.done.eq(0), exhausted.eq(factor[1:] == 0)]
         with m.FSM():
             with m.State("IDLE"):
@@ -70,24 +71,24 @@ class RunSizes(wiring.Component):
                     exhausted.eq(0),
                 ]
                 with m.If(self.start):
-                    m.d.sync += self.total_micro_batches.eq(0)
+                    m.d.sync += total_micro_batches.eq(0)
                     m.next = "MICRO_BATCHES"
             with m.State("MICRO_BATCHES"):
                 m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
                 with m.If(factor[0]):
-                    m.d.sync += self.total_micro_batches.eq(self.total_micro_batches + addend)
+                    m.d.sync += total_micro_batches.eq(total_micro_batches + addend)
                 with m.If(exhausted):
                     m.d.sync += [
                         factor.eq(self.chunks),
-                        addend.eq(self.total_micro_batches),
-                        self.total_chunks.eq(0),
+                        addend.eq(total_micro_batches),
+                        total_chunks.eq(0),
                         exhausted.eq(0),
                     ]
                     m.next = "CHUNKS"
             with m.State("CHUNKS"):
                 m.d.sync += [factor.eq(factor >> 1), addend.eq(addend << 1)]
                 with m.If(factor[0]):
-                    m.d.sync += self.total_chunks.eq(self.total_chunks + addend)
+                    m.d.sync += total_chunks.eq(total_chunks + addend)
                 with m.If(exhausted):
                     m.d.sync += [
                         factor.eq(self.format_precision),
@@ -105,7 +106,7 @@ class RunSizes(wiring.Component):
             with m.State("CHECK"):
                 m.d.sync += checks.eq(
                     Cat(
-                        self.total_chunks == 0,
+                        total_chunks == 0,
                         lines == 0,
                         (lines > self._config.line_fifo_depth) & ~self.format_directory,
                         self.format_precision > self.format_stored,
@@ -145,7 +146,7 @@ class Sequencer(wiring.Component):
                    │                                             └────────┤
                    └─▶ refused ───────────────────────────────────────────┘
 
-    A phase begins with a command to the engines; ``engines_idle`` falls within 3 cycles and rises when they have
+    A phase begins with a command to the engines; ``engines_idle`` falls within 4 cycles and rises when they have
     finished. An abort waits until no more comes from memory, then resets all that trains; so does the end of a store,
     if the run was to end early. ``done`` comes `END_CYCLES` after the end of the run.
     """
@@ -175,8 +176,8 @@ class Sequencer(wiring.Component):
         m = Module()
         pulses = [self.started, self.count, self.status_refused, self.aborting, self.commands]
         m.d.sync += [pulse.eq(0) for pulse in pulses]
-        # A command takes three cycles to reach an engine and lower its idle, which is ignored until then.
-        issued = Signal(4)
+        # A command takes four cycles to reach an engine and lower its idle here, which is ignored until then.
+        issued = Signal(5)
         m.d.sync += issued.eq(issued >> 1)
         idle = self.engines_idle & (issued == 0)
         # A run that ends is done, and another may begin, when the counters show all of it.
@@ -189,10 +190,10 @@ class Sequencer(wiring.Component):
             m.d.sync += ending.eq(0)
 
         def issue(command: Signal) -> list[object]:
-            return [command.eq(1), issued.eq(0b1111)]
+            return [command.eq(1), issued.eq(~0)]
 
         def leave() -> None:
-            m.d.sync += [self.reset.eq(1), issued.eq(0b1111)]
+            m.d.sync += [self.reset.eq(1), issued.eq(~0)]
             m.next = "RESET"
 
         with m.FSM():

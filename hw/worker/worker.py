@@ -21,7 +21,7 @@ from p4sgd.hw.spec.image import LABEL_BYTES
 from p4sgd.hw.spec.registers import PAGE_BYTES, engine_addresses, identity, worker_map
 from p4sgd.hw.spec.run import ENGINE_EVENTS, EVENTS
 from p4sgd.hw.verilog import BlackBox, CoreKind, add_debug_core, to_verilog
-from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine
+from p4sgd.hw.worker.engine import ENGINE_SETTINGS, Engine, engine_state
 from p4sgd.hw.worker.sequencer import Counters, RunSizes, Sequencer
 
 __all__ = [
@@ -96,9 +96,9 @@ class Worker(Component):
                             │                    │ labels
         control ──▶ RegisterFile ─ Sequencer  StridedReader ◀── labels_memory
 
-    Ports of components that are named as fields of registers are connected to these (`RegisterFile.connect`). The reset
-    must last at least 2 cycles, as that of an `Engine`, which ``engine`` makes: or a `BlackBox`, for Verilog of its
-    own.
+    Ports of components that are named as fields of registers are connected to these (`RegisterFile.connect`). Engines
+    may be on other dies than the rest: what passes between them comes from a register and goes into one. The reset must
+    last at least `RESET_CYCLES`. ``engine`` makes an `Engine`: or a `BlackBox`, for Verilog of its own.
     """
 
     def __init__(
@@ -122,12 +122,17 @@ class Worker(Component):
         loss = LossUnit(config)
         labels = labels_reader()
         engines = [self._engine(config) for _ in range(config.engines)]
-        states = [engine.state for engine in engines]
+        shape, numbers = engine_state(config), range(config.engines)
+        states: list[Any] = [Signal(shape, name=f"state{number}", reset_less=True) for number in numbers]
+        m.d.sync += [state.eq(engine.state) for state, engine in zip(states, engines, strict=True)]
 
         # All that trains is reset at the end of an aborted run, too. Each engine has a register for its reset, the
         # other parts one together: so all are in reset at the same time.
-        resets = {"engines": ResetSignal("sync") | sequencer.reset, "training": Signal(init=1, reset_less=True)}
-        m.d.sync += resets["training"].eq(resets["engines"])
+        resets = {name: Signal(init=1, name=f"{name}_reset", reset_less=True) for name in ("engines", "training")}
+        m.d.sync += [
+            resets["engines"].eq(ResetSignal("sync") | sequencer.reset),
+            resets["training"].eq(resets["engines"]),
+        ]
         for domain, reset in resets.items():
             setattr(m.domains, domain, ClockDomain(domain))
             m.d.comb += [ClockSignal(domain).eq(ClockSignal("sync")), ResetSignal(domain).eq(reset)]
@@ -247,7 +252,7 @@ class Worker(Component):
                 getattr(counters, name).eq(getattr(endpoint, name))
                 for name in ("sent", "resent", "received", "dropped", "drop")
             ),
-            *(self.events[name].eq(states[0].events[name]) for name in ENGINE_EVENTS),
+            *(self.events[name].eq(engines[0].state.events[name]) for name in ENGINE_EVENTS),
         ]
         m.d.sync += [
             self.events.partial_sent.eq(endpoint.partials.valid & endpoint.partials.ready),

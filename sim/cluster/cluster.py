@@ -224,7 +224,10 @@ def check_scope(config: WorkerConfig, workers: int, scope: str) -> None:
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
-    """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
+    """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`.
+
+    Registers and memories begin with random values: what has no reset must not depend on them.
+    """
     sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
-    text = _verilog(config, workers)
+    text = verilator.random_registers(verilator.random_memories(_verilog(config, workers)))
     return verilator.build(text, "cluster", sources=sources, waves=waves, optimize=True, apart=(_WORKER, ENGINE))

@@ -34,10 +34,11 @@ class ClusterProcess:
         self.directory = Path(tempfile.mkdtemp(prefix="p4sgd-cluster-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
+        seed = str(settings.get("seed", 0))
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [*_SIMULATOR, str(build.directory), build.top, str(int(build.waves)), *arguments],
+                    [*_SIMULATOR, str(build.directory), build.top, str(int(build.waves)), seed, *arguments],
                     cwd=self.directory,
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
@@ -96,7 +97,7 @@ class ClusterProcess:
 
 
 if __name__ == "__main__":
-    folder, top, waves, *plusargs = sys.argv[1:]
+    folder, top, waves, seed, *plusargs = sys.argv[1:]
     Build(Path(folder), top, bool(int(waves))).run(
-        "p4sgd.sim.cluster.server", Path.cwd(), plusargs=[f"+memory={Path.cwd()}", *plusargs]
+        "p4sgd.sim.cluster.server", Path.cwd(), plusargs=[f"+memory={Path.cwd()}", *plusargs], seed=int(seed)
     )

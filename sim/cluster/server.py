@@ -12,6 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
 
 from p4sgd.hw.spec.config import CLOCK_NS
+from p4sgd.hw.spec.timing import RESET_CYCLES
 
 
 async def _edge_with(clock: Any, signal: Any) -> None:
@@ -67,7 +68,7 @@ class _Server:
         for name, value in settings.items():
             getattr(self._dut, name).value = value
         self._dut.rst.value = 1
-        await ClockCycles(self._dut.clk, 5)
+        await ClockCycles(self._dut.clk, RESET_CYCLES)
         self._dut.rst.value = 0
         await RisingEdge(self._dut.clk)
 

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import random
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.timing import RESET_CYCLES
 from p4sgd.hw.verilog import to_verilog
 from p4sgd.sim import verilator
 
@@ -52,8 +52,9 @@ def run_bench(
 ) -> None:
     """Build ``component`` and run the cocotb tests of the test file ``file`` (pass ``__file__``) against it.
 
-    ``only`` is a regular expression: the names of the tests to run; ``sources`` are more Verilog files. A failure names
-    the seed; ``P4SGD_SEED=… pytest …`` repeats it.
+    ``only`` is a regular expression: the names of the tests to run; ``sources`` are more Verilog files. Among the
+    parameters may be ``scrambled``, as of `run_verilog_bench`. A failure names the seed; ``P4SGD_SEED=… pytest …``
+    repeats it.
     """
     top = "".join(c if c.isalnum() else "_" for c in type(component).__name__.lower())
     run_verilog_bench(to_verilog(component, top), top, file, only=only, sources=sources, **parameters)
@@ -102,32 +103,8 @@ def run_verilog_bench(
     **parameters: Any,
 ) -> None:
     """As `run_bench`, of a module in Verilog; ``scrambled`` if its registers begin with random values."""
-    _run(_with_random_registers(text) if scrambled else text, top, file, parameters, only=only, sources=sources)
-
-
-_MEMORY = re.compile(r"^  reg \[(\d+):0\] (\w+) \[(\d+):0\];\n(?!  initial)", re.MULTILINE)
-"""A memory without initial words. Groups: highest bit, name, and highest index."""
-
-
-def _with_random_memories(text: str) -> str:
-    """Let memories begin with anything, as those of a device do that has been in use."""
-
-    def fill(memory: re.Match[str]) -> str:
-        words = int(memory[1]) // 32 + 1
-        return (
-            f"{memory[0]}  initial for (int i = 0; i <= {memory[3]}; i++) {memory[2]}[i] = {{{words}{{$urandom}}}};\n"
-        )
-
-    return _MEMORY.sub(fill, text)
-
-
-_REGISTER = re.compile(r"^(  reg (?:\[(\d+):0\] )?(?:\\\S+ |\w+)) = \d+'[bdh][0-9a-f]+;$", re.MULTILINE)
-"""A register with its initial value. Groups: its declaration, and its highest bit."""
-
-
-def _with_random_registers(text: str) -> str:
-    """Let registers begin with anything, as after a reset in the middle of a run do those that it does not reach."""
-    return _REGISTER.sub(lambda found: f"{found[1]} = {{{int(found[2] or 0) // 32 + 1}{{$urandom}}}};", text)
+    text = verilator.random_registers(text) if scrambled else text
+    _run(text, top, file, parameters, only=only, sources=sources)
 
 
 def _run(
@@ -143,7 +120,7 @@ def _run(
     seed = default_seed()
     path = Path(file)
     waves = os.environ.get("P4SGD_WAVES")  # conftest.py sees that there is but one test
-    model = verilator.build(_with_random_memories(text), top, sources=sources, waves=bool(waves))
+    model = verilator.build(verilator.random_memories(text), top, sources=sources, waves=bool(waves))
     env = {_VARIABLE: json.dumps(parameters, default=dataclasses.asdict)}
     env |= {"P4SGD_BENCH_MODULE": path.stem} if each else {}
     with tempfile.TemporaryDirectory() as work, pytest.MonkeyPatch.context() as patch:
@@ -153,7 +130,7 @@ def _run(
                 "support.sizes" if each else path.stem,
                 Path(work),
                 env=env,
-                plusargs=[f"+memory={work}", f"+verilator+seed+{max(1, seed)}"],
+                plusargs=[f"+memory={work}"],
                 seed=seed,
                 only=only,
             )
@@ -199,11 +176,11 @@ async def start(dut: Any) -> None:
         Clock(dut.ap_clk, 4, unit="ns").start()
         await ClockCycles(dut.ap_clk, 8)  # it passes some registers
         dut.ap_rst_n.value = 1
-        await ClockCycles(dut.ap_clk, 8)
+        await ClockCycles(dut.ap_clk, RESET_CYCLES + 8)
         return
     Clock(dut.clk, 4, unit="ns").start()
     if hasattr(dut, "rst"):
         dut.rst.value = 1
-        await ClockCycles(dut.clk, 3)
+        await ClockCycles(dut.clk, RESET_CYCLES)
         dut.rst.value = 0
     await RisingEdge(dut.clk)

@@ -253,4 +253,4 @@ def test_aggregator(slots, jobs, ports, workers, packets):
     # To begin a job of so many slots again and again, or to look at them all, would take too long.
     only = "answers|packet_a_cycle" if slots > 1000 else "answers|packet_a_cycle|job|way_out"
     sizes = {"slots": slots, "jobs": jobs, "ports": ports, "workers": workers, "packets": packets}
-    run_bench(Aggregator(config), __file__, only=only, **sizes)
+    run_bench(Aggregator(config), __file__, only=only, scrambled=True, **sizes)

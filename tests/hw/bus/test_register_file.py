@@ -88,4 +88,4 @@ async def every_kind_of_field(dut, stall):
 
 @pytest.mark.rtl
 def test_register_file():
-    run_bench(RegisterFile(worker_map(WorkerConfig.tiny())), __file__)
+    run_bench(RegisterFile(worker_map(WorkerConfig.tiny())), __file__, scrambled=True)

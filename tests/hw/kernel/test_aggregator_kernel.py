@@ -96,4 +96,4 @@ async def a_flood_at_one_port_costs_the_other_a_turn(dut, flood):
 @pytest.mark.rtl
 def test_aggregator_kernel():
     kernel = aggregator_kernel(CONFIG)
-    run_verilog_bench(kernel.text, kernel.top, __file__)
+    run_verilog_bench(kernel.text, kernel.top, __file__, scrambled=True)

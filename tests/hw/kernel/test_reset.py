@@ -14,6 +14,7 @@ from support.bench import run_bench
 from p4sgd.hw.bus.register_file import RegisterFile
 from p4sgd.hw.kernel.clocking import PORTS, connect_control, kernel_clock
 from p4sgd.hw.spec import cmac
+from p4sgd.hw.spec.timing import RESET_CYCLES
 
 BUILD_ID = 77
 
@@ -35,17 +36,17 @@ class Registers(wiring.Component):
 
 @cocotb.test()
 async def answers_the_first_request(dut):
-    """And takes nothing in reset, nor in the three cycles on the reset's way."""
+    """And takes nothing in reset, nor in the cycles on the reset's way."""
     offsets = {register.name: register.offset for register in cmac.cmac_map()}
     dut.ap_rst_n.value = 0
     master = LiteMaster(dut, "control", 0.0, clock=dut.ap_clk)
     Clock(dut.ap_clk, 4, unit="ns").start()
     await ClockCycles(dut.ap_clk, 3)
     dut.ap_rst_n.value = 1
-    for cycle in range(5):
+    for cycle in range(RESET_CYCLES + 4):
         await ReadOnly()
         ready = {int(getattr(dut, f"control__{channel}__ready").value) for channel in ("aw", "w", "ar")}
-        assert ready == {int(cycle >= 3)}, cycle
+        assert ready == {int(cycle > RESET_CYCLES)}, cycle
         await RisingEdge(dut.ap_clk)
 
     async def request():

@@ -390,7 +390,9 @@ def test_endpoint(slots, workers, shard):
     # What is left out needs eight slots, or enough of them to cover the way to the aggregator and back.
     few = "resends|probes"
     only = few if slots < 8 else f"{few}|urgent|gives|mutated" if slots < 32 else "cycle"
-    run_bench(Endpoint(config), __file__, only=only, slots=slots, workers=workers, shard=shard, count=3000)
+    run_bench(
+        Endpoint(config), __file__, only=only, scrambled=True, slots=slots, workers=workers, shard=shard, count=3000
+    )
 
 
 @pytest.mark.slow

@@ -129,4 +129,4 @@ async def asks_about_what_is_given_up_after_a_question_that_waits(dut, together,
 
 @pytest.mark.rtl
 def test_prober():
-    run_bench(Prober(WorkerConfig.tiny()), __file__)
+    run_bench(Prober(WorkerConfig.tiny()), __file__, scrambled=True)

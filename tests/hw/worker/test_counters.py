@@ -88,4 +88,4 @@ async def one_cause_a_cycle(dut):
 @pytest.mark.rtl
 def test_counters():
     config = WorkerConfig(engines=2, lanes=8, chunks=16, line_fifo_depth=128, slots=8, table_segments=64)
-    run_bench(Counters(config), __file__, config=config)
+    run_bench(Counters(config), __file__, scrambled=True, config=config)
