@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from p4sgd.hw.bus.ports import Port
+from p4sgd.hw.spec.timing import RESET_CYCLES
 
 _NUMBER = re.compile(r"_\d+$")
 """Number at the end of a bus's name."""
@@ -39,7 +40,10 @@ _FIELDS = {
 }
 """Meaning of a field of a channel."""
 
-_CLOCKING = {"clk": "clock, rising edge", "rst": "reset, active high, synchronous to clk, for 2 cycles or more"}
+_CLOCKING = {
+    "clk": "clock, rising edge",
+    "rst": f"reset, active high, synchronous to clk, for {RESET_CYCLES} cycles or more",
+}
 
 _SINGLE = {"idle": "no run is wanted or under way; the same as CTRL.idle"}
 

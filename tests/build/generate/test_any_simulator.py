@@ -40,7 +40,7 @@ module bench;
     $readmemh("script.hex", script);
     {clk, done, to_aggregator, awvalid, wvalid, arvalid} = 6'd0;
     rst = 1'b1;
-    repeat (2) @(posedge clk);
+    repeat (16) @(posedge clk);
     rst <= 1'b0;
     @(posedge clk);
     for (line = 0; line < LINES; line = line + 1) begin
