@@ -154,7 +154,7 @@ async def ends_early(dut):
         assert seen[seen.index("store") + 1 :] in (["done"], ["reset", "done"]) if stored else "reset" in seen
         if "abort" in seen:
             assert seen[seen.index("abort") :] == ["abort", "aborting", "reset", "done"]
-            assert waited <= 6
+            assert waited <= 7
         assert ("abort" in seen) == ("aborting" in seen) == ("reset" in seen and not stored)
         assert engines.resets != 1, "a reset must last two cycles"
         resets += "reset" in seen and not stored
