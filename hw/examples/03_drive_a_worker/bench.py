@@ -70,7 +70,7 @@ async def trains(dut):
     cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
     cocotb.start_soon(aggregate(tx, rx))
     dut.rst.value = 1
-    await ClockCycles(dut.clk, 4)
+    await ClockCycles(dut.clk, 16)
     dut.rst.value = 0
     memory.write(0, image["lines0"])
     labels.write(0, image["labels"])
