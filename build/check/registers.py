@@ -1,10 +1,11 @@
 """Registers of a folder's kernels, and the check that their documents are those of the specification."""
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from p4sgd.build.check.folder import Folder
+from p4sgd.build.check.folder import Folder, read_ports
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
@@ -13,6 +14,7 @@ from p4sgd.build.generate.register_documents import (
     selftest_documents,
     worker_documents,
 )
+from p4sgd.build.generate.verilog import PORTS
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.aggregator import aggregator_map
 from p4sgd.hw.spec.cmac import cmac_map
@@ -55,7 +57,7 @@ def check_documents(folder: Folder) -> Iterator[Problem]:
     """Registers in Markdown, C header and other documents are those of `p4sgd.hw.spec`."""
     command = folder.manifest["generated_by"]
     (build_id,) = re.findall(r" --build-id (\d+)", command) or ["0"]
-    for kernel in folder.kernels:
+    for kernel in folder.kernels or (folder.tops if PORTS in folder.files else ()):
         prefix, documents = _documents(folder, kernel, int(build_id))
         for name, text in documents.files(command, prefix).items():
             if name not in folder.files:
@@ -66,6 +68,20 @@ def check_documents(folder: Folder) -> Iterator[Problem]:
                 if given != wanted:
                     yield Problem(name, f"says {given.strip()}; by the specification it is {wanted.strip()}", number)
                     break  # after a line too many all others differ
+    if PORTS in folder.files:
+        yield from _ports(folder)
+
+
+def _ports(folder: Folder) -> Iterator[Problem]:
+    """Ports of the document are those of the Verilog."""
+    for top, entry in json.loads(folder.text(PORTS))["tops"].items():
+        told = {port["name"]: f"{port['direction']} of {port['bits']} bits" for port in entry["ports"]}
+        ports = read_ports(folder.text(folder.tops[top]), top)
+        there = {port.name: f"{port.direction} of {port.bits} bits" for port in ports}
+        for name in sorted({*told, *there}):
+            if told.get(name) != there.get(name):
+                text = f"port {name} of {top} is an {told.get(name)}; in {folder.tops[top]} it is an {there.get(name)}"
+                yield Problem(PORTS, text)
 
 
 def _documents(folder: Folder, kernel: str, build_id: int) -> tuple[str, RegisterDocuments]:

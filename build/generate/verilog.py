@@ -22,9 +22,9 @@ from p4sgd.hw.worker.worker import ENGINE, WORKER, with_ports, worker_parts
 
 TOPS = (WORKER, AGGREGATOR)
 
-FILE_LIST, FLOORPLAN = "files.f", f"{WORKER}_floorplan.tcl"
-"""File with the names of the Verilog files, for the option ``-F`` of simulators and linters, and script for Vivado that
-assigns the parts of a worker to the dies of a board's FPGA."""
+FILE_LIST, PORTS, FLOORPLAN = "files.f", "ports.json", f"{WORKER}_floorplan.tcl"
+"""File with the names of the Verilog files, for the option ``-F`` of simulators and linters, document of the ports, and
+script for Vivado that assigns the parts of a worker to the dies of a board's FPGA."""
 
 
 def generated_files(
@@ -36,8 +36,7 @@ def generated_files(
     ``board`` there is a floor plan, and the aggregator has its full size; without, it has as many slots as the worker.
     ValueError if ``ports`` or ``build_id``, the value of the BUILD_ID registers, is outside its range.
     """
-    sizes: dict[str, Any] = {} if board else {"slots": config.slots, "jobs": 2}
-    aggregator = AggregatorConfig(**sizes, ports=ports)
+    aggregator = _aggregator(config, ports, board)
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
     parts, box = worker_parts(config, build_id=build_id)
@@ -55,13 +54,18 @@ def generated_files(
         **{f"{name}.v": f"{first}\n{text}" for name, text in texts.items()},
         FILE_LIST: "".join(f"{name}.v\n" for name in texts),
         **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
-        "ports.json": port_documents.json_text(documents, command),
+        PORTS: port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),
         **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
         "packet.md": packet.markdown(command),
         "packet.json": packet.json_text(command),
         "p4sgd_packet.h": packet.c_header(command),
     }
+
+
+def _aggregator(config: WorkerConfig, ports: int, board: Board | None) -> AggregatorConfig:
+    sizes: dict[str, Any] = {} if board else {"slots": config.slots, "jobs": 2}
+    return AggregatorConfig(**sizes, ports=ports)
 
 
 _README = Path(__file__).with_name("verilog_readme.md")
@@ -97,14 +101,14 @@ def generate(named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int 
     """
     check_folder(folder)  # before the work
     command = f"p4sgd generate {' '.join(named.options)} --ports {ports} --build-id {build_id} --out DIR"
-    board = board_of(named)
-    files = generated_files(
-        named.config, command, ports=ports, build_id=build_id, board=None if board is None else BOARDS[board]
-    )
+    board = None if (name := board_of(named)) is None else BOARDS[name]
+    files = generated_files(named.config, command, ports=ports, build_id=build_id, board=board)
     description = {
         "config": str(named),
         "sizes": named.config.table(),
         "config_hash": named.config.config_hash,
+        "worker": asdict(named.config),
+        "aggregator": asdict(_aggregator(named.config, ports, board)),
         "tops": {top: f"{top}.v" for top in TOPS},
     }
     return write_folder(folder, command, files, description)

@@ -6,6 +6,7 @@ import pytest
 from support.shared import make_once
 
 from p4sgd.build.fpga import heartbeat, kernel, vitis, vivado
+from p4sgd.build.generate import verilog
 from p4sgd.hw.spec.config import NamedConfig
 
 TINY = NamedConfig.of("tiny")
@@ -55,6 +56,12 @@ def vivado_folder(_vendor_folders):
 @pytest.fixture(scope="session")
 def debug_folder(tmp_path_factory):
     return make_once(tmp_path_factory, "debug", lambda folder: vitis.build(TINY, folder, board="u280", debug=True))
+
+
+@pytest.fixture(scope="session")
+def generated_folder(tmp_path_factory):
+    """Of the smallest worker and an aggregator, without kernels."""
+    return make_once(tmp_path_factory, "generated", lambda folder: verilog.generate(TINY, folder))
 
 
 @pytest.fixture(scope="session")
