@@ -11,12 +11,13 @@ from support.bench import run_sizes, start, worker_config
 from support.differences import assert_same
 from support.directory_cycles import BackwardPass
 from support.line_sequences import Line, begin_run, engine_config, line_sequence, make_sparse, pack_kept
-from support.signals import cycles_until, drive
+from support.signals import Cycles, cycles_until, drive
 from support.streams import StreamSource, pack, unpack
 
 from p4sgd.hw.datapath.backward import GRADIENT_BITS, Gradient
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.timing import TABLE_ENTRIES
 from p4sgd.sim import golden
 
 SPACING = Model.UPDATE_SPACING
@@ -55,6 +56,7 @@ async def exact_gradients(dut, stall):
     await start(dut)
     got: list[tuple[int, int, int, int, list[int]]] = []
     cocotb.start_soon(collect(dut, config.lanes, got))
+    pulses = [Cycles(dut, *names) for names in (["began"], ["took", "first_line"], ["took", "last_line"], ["took"])]
     for run in range(20):
         got.clear()
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
@@ -74,8 +76,10 @@ async def exact_gradients(dut, stall):
         drive(dut, signed=is_signed, micro_batches=of_mini_batch)
         await begin_run(dut)
         await ClockCycles(dut.clk, SPACING)  # lines come later than this
-        lines.send(pack_kept(config, item) for item in items)
         deltas.send(pack(d[8 * t : 8 * t + 8].tolist(), 32) for t in range(micro_batches))
+        if stall:  # now and then until tables are filled for two micro-batches
+            await ClockCycles(dut.clk, random.choice([0, 3 * TABLE_ENTRIES]))
+        lines.send(pack_kept(config, item) for item in items)
         expected, places = [], []
         for t in range(micro_batches):
             g = golden.gradient(q[8 * t : 8 * t + 8], d[8 * t : 8 * t + 8]).reshape(chunks, -1)
@@ -87,6 +91,10 @@ async def exact_gradients(dut, stall):
         await cycles_until(dut, lambda: len(got) == len(expected))  # noqa: B023
         assert_same("chunk, final, last", [item[1:4] for item in got], [item[:3] for item in expected], places, "field")
         assert_same("gradient", [item[4] for item in got], [item[3] for item in expected], places, "lane")
+        counts = [micro_batches] * 3 + [len(items)]
+        assert_same("number of pulses", [len(cycles) for cycles in pulses], counts, ["began", "first", "last", "took"])
+        for cycles in pulses:
+            cycles.clear()
         came: dict[int, int] = {}
         for cycle, chunk, *_ in got:
             assert cycle - came.get(chunk, -SPACING) >= SPACING, "the same chunk came again too soon"
