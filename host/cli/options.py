@@ -69,6 +69,10 @@ class _ConfigName(NameFrom):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return str(value) if str(value).endswith(".toml") else super().convert(value, param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin with what is typed; if there are none, the shell completes files."""
+        return super().shell_complete(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
 
 class _Data(click.ParamType):
     """The type of a data set: a file, a folder or the name of a built-in data set."""

@@ -20,7 +20,7 @@ from p4sgd.host.training.options import Declaration, TrainingOptions, declaratio
 OTHERS = {
     "device": ("emulator", "What trains: ``emulator``; ``rtl``, the simulated Verilog; or ``cluster``."),
     "cluster": (None, "For the device ``cluster`` its file, which also says how many workers there are."),
-    "config": (None, "Name of the workers' configuration; ``None`` chooses it by device and data."),
+    "config": (None, "Name or TOML file of the workers' configuration; ``None`` chooses it by device and data."),
     "sparse_workers": (0, "How many of the emulator's workers are sparse, the last ones."),
     "warm_start": (
         False,

@@ -98,3 +98,6 @@ def test_a_model_says_what_it_lacks(plugins, tmp_path, monkeypatch):
 def test_the_board_is_one_of_ours_with_less_power(plugins):
     quiet = BOARDS["u50_quiet"]
     assert (quiet.watts, quiet.part) == (45, BOARDS["u50"].part)
+    found = json.loads(run("info", "--json").stdout)["plugins"]
+    sources = {"log_cosh": ("loss", f"file {LOSS}"), "u50_quiet": ("board", f"file {BOARD}")}
+    assert {each["plugin"]: (each["kind"], each["source"]) for each in found} == sources
