@@ -36,9 +36,9 @@ create_waiver -type CDC -id CDC-11 -user p4sgd -description {each ends the reset
     -from [get_pins {adapter/mac_rst_reg/C}] \
     -to [get_pins {adapter/mac_reset_crossing/stage0_reg/D adapter/rx_crossing/rst_cdc/*_reg/PRE}]
 create_waiver -type CDC -id CDC-1 -user p4sgd -description {a snapshot stands still from before the pulse that tells of it until the next, and is read only then} \
-    -from [get_pins {adapter/counters/shown_reg[*]/C}]
+    -from [get_pins {adapter/counters/shown_held_reg[*]/C}]
 create_waiver -type CDC -id CDC-4 -user p4sgd -description {a snapshot stands still from before the pulse that tells of it until the next, and is read only then} \
-    -from [get_pins {adapter/counters/shown_reg[*]/C}]
+    -from [get_pins {adapter/counters/shown_held_reg[*]/C}]
 create_waiver -type CDC -id CDC-6 -user p4sgd -description {Gray code: one bit changes at a time, and set_bus_skew holds bits together} \
     -from [get_pins {adapter/tx_crossing/produce_w_gry_reg[*]/C}] \
     -to [get_pins {adapter/tx_crossing/produce_cdc/stage0_reg[*]/D}]
