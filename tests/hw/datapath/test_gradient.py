@@ -62,6 +62,8 @@ async def exact_gradients(dut, stall):
         precision, is_signed = random.randint(1, 8), bool(random.getrandbits(1))
         chunks = config.chunks if run == 0 else random.randint(1, random.choice([4, config.chunks]))
         of_mini_batch, mini_batches = random.randint(1, 3), random.randint(1, 3)
+        if run in (2, 3):  # a line a micro-batch, each of the same chunk
+            precision, chunks = 1, 1
         micro_batches = of_mini_batch * mini_batches
         low, high = (-(1 << precision - 1), 1 << precision - 1) if is_signed else (0, 1 << precision)
         q = rng.integers(low, high, (8 * micro_batches, chunks * config.lanes))
