@@ -37,10 +37,12 @@ def set_up(dut, settings):
 
 
 def telling_weights(settings):
-    """Weights at the limits, those that shrink to 0 or just not, and one whose shrink is halfway between two steps."""
+    """Weights at the limits, those that shrink to 0 or just not, and one whose shrink is at or beside half a step."""
     reached = round(settings.threshold / (1 - settings.shrink / SHRINK.one))
-    step = (1 << SHRINK.fraction - 1) // (settings.shrink & -settings.shrink or 1)
-    halfway = step * (2 * random.randrange(WEIGHT.minimum // (2 * step), WEIGHT.maximum // (2 * step) + 1) + 1)
+    power = settings.shrink & -settings.shrink or 1
+    modulus = SHRINK.one // power
+    halfway = (modulus // 2 + random.randint(-1, 1)) * pow(settings.shrink // power or 1, -1, modulus) % modulus
+    halfway += modulus * random.randrange(WEIGHT.minimum // modulus, WEIGHT.maximum // modulus)
     return [WEIGHT.minimum, WEIGHT.maximum, settings.threshold, -settings.threshold, reached, -reached, 0, halfway]
 
 
@@ -88,7 +90,7 @@ async def updates_every_cycle(dut):
     for shift, shrink, threshold in cases:
         settings = settings_of(
             random.randint(0, MAX_GRADIENT_SHIFT) if shift is None else shift,
-            random.randrange(1, SHRINK.maximum + 1, 1 << random.randrange(18)) - 1 if shrink is None else shrink,
+            random.randint(0, SHRINK.maximum) >> (bits := random.randrange(9)) << bits if shrink is None else shrink,
             random.randint(0, WEIGHT.maximum) >> random.randrange(WEIGHT.width) if threshold is None else threshold,
         )
         set_up(dut, settings)
