@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["Place", "Rtlil", "convert"]
 
-_ROOTS = {Path(__file__).resolve().parents[1]: "", Path(amaranth.__file__).parent: "amaranth/"}
+_ROOTS = {Path(__file__).resolve().parents[1]: "", Path(str(amaranth.__file__)).resolve().parent: "amaranth/"}
 """Folders of sources, and what stands for them where a file is named."""
 
 
@@ -55,8 +56,8 @@ def convert(component: wiring.Component, name: str, platform: object, *, sources
         if not empty.is_empty(index):
             builder = design.module(".".join(module.name))
             _ModuleEmitter(builder, netlist, module, names, empty).emit()
-    text = str(design)
-    return Rtlil(_SOURCE.sub(_below_root, text) if sources else text, tuple(_places(prepared)))
+    text = _SOURCE.sub(lambda found: found[1] + _shown(found[2]), str(design))
+    return Rtlil(text, tuple(_places(prepared)))
 
 
 class _ModuleEmitter(rtlil.ModuleEmitter):
@@ -67,21 +68,18 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
             super().emit_memory(cell_idx, cell)
 
 
-_SOURCE = re.compile(r'(?<=^attribute \\src ")([^"\n]+)(?=:\d+"$)', re.MULTILINE)
-"""File of a source attribute, in a line without indentation or with it."""
+_SOURCE = re.compile(r'^( *attribute \\src ")([^"\n]+)(?=:\d+"$)', re.MULTILINE)
+"""An attribute that names a source. Groups: what is before, and the file."""
 
 
-def _below_root(found: re.Match[str]) -> str:
-    return _shown(Path(found[1]))
-
-
-def _shown(file: Path) -> str:
+@cache
+def _shown(file: str) -> str:
     """Name of a source file, the same on every machine."""
-    file = file.resolve()
+    path = Path(file).resolve()
     for root, name in _ROOTS.items():
-        if file.is_relative_to(root):
-            return name + file.relative_to(root).as_posix()
-    return file.name
+        if path.is_relative_to(root):
+            return name + path.relative_to(root).as_posix()
+    return path.name
 
 
 def _places(design: Any) -> Iterator[Place]:
@@ -89,7 +87,7 @@ def _places(design: Any) -> Iterator[Place]:
         components = [each for each in fragment.origins or () if isinstance(each, wiring.Component)]
         if components:
             kind = type(components[-1])
-            line = f"{_shown(Path(inspect.getfile(kind)))}:{inspect.getsourcelines(kind)[1]}"
+            line = f"{_shown(inspect.getfile(kind))}:{inspect.getsourcelines(kind)[1]}"
             yield Place(info.name, f"{kind.__module__}.{kind.__qualname__}", line)
 
 

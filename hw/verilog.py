@@ -8,15 +8,32 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
 
 from amaranth.back import verilog
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from p4sgd.hw.netlist import convert
+from p4sgd.hw.netlist import Place, convert
 
-__all__ = ["BlackBox", "CoreKind", "DebugCore", "add_debug_core", "instances", "modules", "share_modules", "to_verilog"]
+__all__ = [
+    "WAIVERS",
+    "BlackBox",
+    "CoreKind",
+    "DebugCore",
+    "Written",
+    "add_debug_core",
+    "instances",
+    "modules",
+    "share_modules",
+    "to_verilog",
+    "write_verilog",
+]
+
+WAIVERS = Path(__file__).with_name("p4sgd.vlt")
+"""Control file for Verilator that leaves out messages about generated Verilog, in files named ``p4sgd_*.v``."""
 
 _MODULE = re.compile(r"^(?:\(\* [^\n]* \*\)\n)*module +(\S+) *(\(.*?^endmodule\n)\n?", re.MULTILINE | re.DOTALL)
 """A module with its attributes and the empty line after it. Groups: its name, and its text from the ports on."""
@@ -31,23 +48,51 @@ _START = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ (?: = 0
 """The register that triggers a module's `always @*` blocks in simulation, with its initial value where it is declared.
 yosys gives each its own number, which would make equal modules differ."""
 
+_GENERATOR = re.compile(r"^\(\* generator = .*\n", re.MULTILINE)
+"""An attribute of every module that Amaranth writes."""
+
 _UNTRIGGERED = re.compile(r"^(  always @\*)\n(    .*;\n)", re.MULTILINE)
 """A block in which yosys drives part of a register, and forgets the trigger. Groups: its first line, and the other."""
 
 
+class Written(NamedTuple):
+    """Verilog of a component."""
+
+    text: str
+    places: tuple[Place, ...]  # of its modules, with the paths to them
+
+    def modules_of_places(self) -> dict[tuple[str, ...], str]:
+        """Name of the module at the end of each path; equal modules have one name."""
+        bodies = modules(self.text)
+        inside = {name: {own: module for module, own in instances(body)} for name, body in bodies.items()}
+        found = {}
+        for top, *rest in (place.path for place in self.places):
+            module: str | None = top
+            for name in rest:
+                module = inside.get(str(module), {}).get(name)
+            if module is not None:
+                found[top, *rest] = module.removeprefix("\\")
+        return found
+
+
 def to_verilog(component: wiring.Component, name: str, *, platform: object = None) -> str:
+    """The text of `write_verilog`, without attributes that name sources."""
+    return write_verilog(component, name, platform=platform).text
+
+
+def write_verilog(component: wiring.Component, name: str, *, platform: object = None, sources: bool = False) -> Written:
     """Verilog of a component, in which equal modules are written once; ``name`` is that of the top module.
 
     Memories of zeros have no initial words. A platform may change how synchronizers and adders are built:
-    `p4sgd.hw.ultrascale.UltraScalePlus` for AMD's tools; without one the text needs no vendor's cells.
+    `p4sgd.hw.ultrascale.UltraScalePlus` for AMD's tools; without one the text needs no vendor's cells. With ``sources``
+    attributes ``src`` name lines of Python.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with warnings.catch_warnings(), _rare_garbage_collection():
         warnings.simplefilter("error", category=SyntaxWarning)
-        text = verilog._convert_rtlil_text(
-            convert(component, name, platform, sources=False).text, strip_internal_attrs=True
-        )
-    return share_modules(text)
+        found = convert(component, name, platform, sources=sources)
+        text = verilog._convert_rtlil_text(found.text, strip_internal_attrs=not sources)
+    return Written(share_modules(_GENERATOR.sub("", text)), found.places)
 
 
 @contextlib.contextmanager

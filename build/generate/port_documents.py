@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 
+from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.timing import RESET_CYCLES
 
@@ -119,3 +121,41 @@ def json_text(tops: Iterable[TopDocuments], command: str) -> str:
     """All ports of all tops: name, direction, bits, bus and meaning."""
     found = {each.top: each.document() for each in tops}
     return json.dumps({"generated_by": command, "tops": found}, indent=2) + "\n"
+
+
+_CORE = """\
+CAPI=2:
+{first}
+name: p4sgd.org:glm:p4sgd:{version}
+description: Worker and aggregator that train generalized linear models
+license: BSD-2-Clause
+filesets:
+  rtl:
+    files: [{files}]
+    file_type: verilogSource-2005
+  waivers:
+    files: [p4sgd.vlt]
+    file_type: vlt
+targets:
+  default:
+    filesets: [rtl, "tool_verilator? (waivers)"]
+{lints}"""
+
+_LINT = """\
+  lint_{name}:
+    filesets: [rtl, waivers]
+    toplevel: {top}
+    flow: lint
+    flow_options: {{tool: verilator, verilator_options: [-Wall]}}
+"""
+
+
+def core(tops: Iterable[str], command: str) -> str:
+    """A core of FuseSoC (CAPI2) with a target for each top that lints it, ``lint_worker`` for example."""
+    names = list(tops)
+    return _CORE.format(
+        first=header_comment("# {}", command),
+        version=metadata.version("p4sgd"),
+        files=", ".join(f"{name}.v" for name in names),
+        lints="".join(_LINT.format(name=name.removeprefix("p4sgd_"), top=name) for name in names),
+    )

@@ -1,5 +1,7 @@
 """The folder with the Verilog of a worker and an aggregator, and documents of their ports, registers and packets."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,13 @@ from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.spec import timing
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
-from p4sgd.hw.verilog import to_verilog
+from p4sgd.hw.verilog import WAIVERS, Written, write_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, with_ports, worker_parts
 
 TOPS = (WORKER, AGGREGATOR)
+
+NAMES = "names.json"
+"""File with all instances by their paths, as in waveforms: module, class in Python, and file and line of that."""
 
 FILE_LIST, PORTS, FLOORPLAN = "files.f", "ports.json", f"{WORKER}_floorplan.tcl"
 """File with the names of the Verilog files, for the option ``-F`` of simulators and linters, document of the ports, and
@@ -28,12 +33,19 @@ script for Vivado that assigns the parts of a worker to the dies of a board's FP
 
 
 def generated_files(
-    config: WorkerConfig, command: str, *, ports: int, build_id: int = 0, board: Board | None = None
+    config: WorkerConfig,
+    command: str,
+    *,
+    ports: int,
+    build_id: int = 0,
+    board: Board | None = None,
+    sources: bool = False,
 ) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     ``ports`` are those of the aggregator; any number of workers may be connected to one through a switch. For a
     ``board`` there is a floor plan, and the aggregator has its full size; without, it has as many slots as the worker.
+    With ``sources`` attributes name lines of Python, and there is `NAMES`.
     ValueError if ``ports`` or ``build_id``, the value of the BUILD_ID registers, is outside its range.
     """
     aggregator = _aggregator(config, ports, board)
@@ -45,15 +57,19 @@ def generated_files(
         AGGREGATOR: aggregators.with_ports(Aggregator(aggregator, build_id=build_id)),
     }
     documents = [TopDocuments(name, top.buses) for name, top in tops.items()]
-    texts = {name: to_verilog(top, name) for name, top in tops.items()}
+    written = {name: write_verilog(top, name, sources=sources) for name, top in {**tops, ENGINE: box}.items()}
+    texts = {name: written[name].text for name in tops}
     worker = texts[WORKER]
-    texts[WORKER] += f"\n{to_verilog(box, ENGINE)}"
+    texts[WORKER] += f"\n{written[ENGINE].text}"
     first = header_comment("// {}", command)
     return {
         "README.md": _readme(config, documents, command, board),
         **{f"{name}.v": f"{first}\n{text}" for name, text in texts.items()},
         FILE_LIST: "".join(f"{name}.v\n" for name in texts),
         **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
+        **({NAMES: _names(written.values(), command)} if sources else {}),
+        "p4sgd.core": port_documents.core(tops, command),
+        WAIVERS.name: f"{first}\n{WAIVERS.read_text(encoding='utf-8')}",
         PORTS: port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),
         **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
@@ -66,6 +82,19 @@ def generated_files(
 def _aggregator(config: WorkerConfig, ports: int, board: Board | None) -> AggregatorConfig:
     sizes: dict[str, Any] = {} if board else {"slots": config.slots, "jobs": 2}
     return AggregatorConfig(**sizes, ports=ports)
+
+
+def _names(written: Iterable[Written], command: str) -> str:
+    """The file `NAMES`."""
+    found: dict[str, dict[str, str]] = {}
+    for each in written:
+        modules = each.modules_of_places()
+        found |= {
+            ".".join(place.path): {"module": modules[place.path], "class": place.source, "source": place.line}
+            for place in each.places
+            if place.path in modules
+        }
+    return json.dumps({"generated_by": command, "instances": found}, indent=2) + "\n"
 
 
 _README = Path(__file__).with_name("verilog_readme.md")
@@ -94,15 +123,18 @@ def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, b
     return f"{header_comment('<!-- {} -->', command)}\n\n{_README.read_text(encoding='utf-8').format(**facts)}"
 
 
-def generate(named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0) -> list[Path]:
+def generate(
+    named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0, sources: bool = False
+) -> list[Path]:
     """Write the folder for a configuration, as `write_folder` does; returns the files.
 
     Other parameters, and errors, are those of `generated_files`.
     """
     check_folder(folder)  # before the work
-    command = f"p4sgd generate {' '.join(named.options)} --ports {ports} --build-id {build_id} --out DIR"
+    flags = f"--ports {ports} --build-id {build_id}{' --src' * sources}"
+    command = f"p4sgd generate {' '.join(named.options)} {flags} --out DIR"
     board = None if (name := board_of(named)) is None else BOARDS[name]
-    files = generated_files(named.config, command, ports=ports, build_id=build_id, board=board)
+    files = generated_files(named.config, command, ports=ports, build_id=build_id, board=board, sources=sources)
     description = {
         "config": str(named),
         "sizes": named.config.table(),

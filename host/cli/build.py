@@ -50,19 +50,25 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
     default=1,
 )
 @options.build_id
+@click.option(
+    "--src",
+    is_flag=True,
+    help="Name lines of the Python source in the Verilog, and write names.json: class and file of every instance.",
+)
 @options.common
-def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, output: Output) -> None:
+def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, src: bool, output: Output) -> None:
     """Write the Verilog of a worker and an aggregator.
 
-    With it come registers and packet format as Markdown, C header and JSON, registers also in SystemRDL, a list of
-    the files for a simulator's -F and, for configurations of boards, a floor plan for Vivado.
+    With it come a page about their ports, registers and packet format as Markdown, C header and JSON, registers also in
+    SystemRDL, a list of the files for a simulator's -F, waivers for Verilator, a core of FuseSoC and, for
+    configurations of boards, a floor plan for Vivado.
     """
     with output.working(f"making Verilog for {config}"):
         from p4sgd.build.generate import verilog
 
         _board_of(config, None, _SHELLS)
         with writing(out):
-            files = verilog.generate(config, out, ports=ports, build_id=build_id)
+            files = verilog.generate(config, out, ports=ports, build_id=build_id, sources=src)
     listed = str(out / verilog.FILE_LIST)
     output.written({"config": str(config), "out": str(out), "tops": verilog.TOPS, "file_list": listed}, files)
     output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {listed}")

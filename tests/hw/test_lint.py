@@ -16,60 +16,45 @@ from p4sgd.hw.kernel.verilog import (
 )
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.verilog import WAIVERS
 from p4sgd.sim import verilator
 
 MAC_MODEL = Path(__file__).with_name("kernel") / f"{CMAC_IP}.sv"
 """Stands for the vendor's MAC."""
 
-WAIVERS = {
-    # Amaranth widens operands itself, so no carry is lost; yosys then writes the operator without padding its operands.
-    "WIDTHEXPAND": ".*",
-    # yosys writes a test of a vector against zero as `!vector`, and the choice of one bit as `vector >> index`.
-    "WIDTHTRUNC": r"Logical operator \w+ expects 1 bit on the (LHS|RHS),|.*expects 1 bits on .* RHS's SHIFTR generates",
-    # yosys writes a register's reset value as an initial value too: FPGAs load it at configuration.
-    "PROCASSINIT": ".*",
-    "UNUSEDSIGNAL": (
-        # Names of Amaranth's that yosys has merged into other names stay as wires without a reader. What is left of the
-        # warning is about inputs.
-        r".* \| (?!input)"
-        # Components without registers, or without any that are reset.
-        r"|Signal is not used: '(\w+_)?(clk|rst)'"
-        # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
-        r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
-        # Where every chunk is a unit, chunks of units are not counted, and rounding drops the same bits always.
-        r"|Signal is not used: 'unit_chunks'|Bits of signal are not used: 'i'\[6:0\]"
-        # Masters with one ID do not look at those of answers.
-        r"|Signal is not used: 'm_axi_\w+_[br]id'"
-    ),
-    # Amaranth's AsyncFIFO empties its reading side at once when its writing side, which is reset at a clock edge, is.
-    # The MAC's reset is taken at once, too, and at a clock edge by what stands for the vendor's MAC here.
-    "SYNCASYNCNET": r"Signal flopped as both synchronous and async: '[\w.]*(rst|\bmac__reset)'",
-    # yosys assigns the default before the case statement. Where it were missing, Verilator would report LATCH.
-    "CASEINCOMPLETE": ".*",
-    # A port of ours that yosys writes escaped, as Verilog allows.
-    "SYMRSVDWORD": "Symbol matches C\\+\\+ keyword: 'signed'",
-    # A test writes each design to a file of its own; generated files hold a hierarchy.
-    "DECLFILENAME": ".*",
-}
-"""Messages that are left out, by warning and pattern, each with its reason."""
+UNUSED = re.compile(
+    # What is left is about inputs: what else has no reader, p4sgd.vlt says.
+    r".* \| (?!input)"
+    # Components without registers, or without any that are reset.
+    r"|Signal is not used: '(\w+_)?(clk|rst)'"
+    # Addresses are multiples of a beat or of 4096, so their low bits are not looked at.
+    r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
+    # Where every chunk is a unit, chunks of units are not counted, and rounding drops the same bits always.
+    r"|Signal is not used: 'unit_chunks'|Bits of signal are not used: 'i'\[6:0\]"
+    # Masters with one ID do not look at those of answers.
+    r"|Signal is not used: 'm_axi_\w+_[br]id'"
+)
+"""Messages of UNUSEDSIGNAL that are left out, with Verilator's line of the source, each with its reason."""
 
-_MESSAGE = re.compile(r"%(?:Warning|Error)(?:-(\w+))?: (?:\S+?:\d+:\d+: )?(.*)")
+_MESSAGE = re.compile(r"%(?:Warning|Error)(?:-(\w+))?: (?:(\S+?):\d+:\d+: )?(.*)")
 
 
 def lint(text, folder, top="top"):
     """Messages of Verilator about a design that no waiver covers: ``CODE: text | source line``."""
-    source = folder / f"{top}.v"
+    waivers, source = folder / "some.vlt", folder / f"p4sgd_{top}.v"
     source.write_text(text)
+    waivers.write_text(re.sub(r"^lint_off -rule UNUSEDSIGNAL .*\n", "", WAIVERS.read_text(), flags=re.MULTILINE))
     found = []
-    output = verilator.lint([source, FPGA_CELLS, *([MAC_MODEL] if CMAC_IP in text else [])], top)
+    others = [FPGA_CELLS, *([MAC_MODEL] if CMAC_IP in text else [])]
+    output = verilator.lint([waivers, source, *others], top)
     for message in re.split(r"^(?=%)", output, flags=re.MULTILINE):
         match = _MESSAGE.match(message)
-        if match is None:
+        if match is None or match[2] in map(str, others):
             continue
-        code, said = match.groups()
+        code, _, said = match.groups()
         line = re.search(r"^ *\d+ \|\s+(.*)", message, re.MULTILINE)
         said = f"{said} | {line[1] if line else ''}"
-        if not re.match(WAIVERS.get(code, "(?!)"), said) and not said.startswith("Exiting due to"):
+        if not (code == "UNUSEDSIGNAL" and UNUSED.match(said)) and not said.startswith("Exiting due to"):
             found.append(f"{code}: {said}")
     return found
 

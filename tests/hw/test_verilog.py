@@ -1,6 +1,8 @@
 """Modules that are the same become one, and nothing else changes."""
 
+import inspect
 import re
+from pathlib import Path
 
 import pytest
 from amaranth.back import verilog
@@ -15,7 +17,7 @@ from p4sgd.hw.datapath.lines import LineFIFO
 from p4sgd.hw.kernel.frames import FrameBuffer
 from p4sgd.hw.net.timers import ResendTimer
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.verilog import modules, share_modules, to_verilog
+from p4sgd.hw.verilog import modules, share_modules, to_verilog, write_verilog
 
 SMALL = WorkerConfig.small()
 
@@ -124,3 +126,19 @@ class Table(wiring.Component):
 def test_other_initial_words_stay():
     words = re.findall(r"memory\[(\d)\] = 8'h(\w+);", to_verilog(Table(), "top"))
     assert words == [("0", "00"), ("1", "12"), ("2", "00"), ("3", "03")]
+
+
+def test_sources_are_named_where_they_are():
+    """Equal modules stay one, no path is of this machine, and every instance has its class and a line of it."""
+    written = write_verilog(DotProduct(SMALL), "top", sources=True)
+    assert list(modules(written.text)) == list(modules(to_verilog(DotProduct(SMALL), "top")))
+    found = re.findall(r'src = "([^"]*)"', written.text)
+    assert {name.partition("/")[0] for each in found for name in each.split("|")} <= {"hw", "amaranth", "contextlib.py"}
+    names = written.modules_of_places()
+    assert set(names.values()) == {name.removeprefix("\\") for name in modules(written.text)}
+    root = Path(inspect.getfile(DotProduct)).resolve().parents[2]
+    for place in written.places:
+        file, _, line = place.line.partition(":")
+        if place.path in names and file.startswith("hw/"):
+            source = (root / file).read_text().splitlines()[int(line) - 1]
+            assert source.startswith(f"class {place.source.rpartition('.')[2]}("), place

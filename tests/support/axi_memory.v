@@ -48,8 +48,10 @@ module axi_memory #(parameter BITS = 64, parameter NUMBER = 0) (
   reg [7:0] left;
   reg writing;
   integer i;
+`ifndef SYNTHESIS
   initial $readmemh({"memory", DIGIT, ".hex"}, words);
   always @(posedge done) $writememh({"after", DIGIT, ".hex"}, words);
+`endif
 
   assign arready = !rvalid;
   assign rdata = words[read_at];

@@ -40,7 +40,7 @@ _UNUSED |= {"bresp": "unused_resp"}
 
 
 def own_top(folder):
-    """Module ``own``: a worker with memories and an aggregator. Registers, clock and reset are its ports.
+    """Module ``own``: a worker with `MEMORY` and an aggregator. Registers, clock and reset are its ports.
 
     Every port of the two is connected, by the templates in the README. Memory n begins with the words of
     ``memory<n>.hex``, and writes them to ``after<n>.hex`` when ``done`` rises.
@@ -71,4 +71,4 @@ def own_top(folder):
             inside.append(f"  axi_memory #(.BITS({bits}), .NUMBER({number})) memory{number}\n")
             inside.append(f"    (.clk(clk), .rst(rst), .done(done), {joined});\n")
     ports = ",\n  ".join(outside)
-    return f"module own (\n  {ports}\n);\n{''.join(inside)}{_CABLES}endmodule\n\n{MEMORY.read_text()}"
+    return f"module own (\n  {ports}\n);\n{''.join(inside)}{_CABLES}endmodule\n"

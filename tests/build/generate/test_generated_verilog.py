@@ -21,6 +21,8 @@ def test_files_are_complete_and_marked(generated):
         *listed,
         FILE_LIST,
         "README.md",
+        "p4sgd.vlt",
+        "p4sgd.core",
         "ports.json",
         "registers.md",
         "registers.json",
