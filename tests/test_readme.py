@@ -46,9 +46,6 @@ ELSEWHERE = {
     "build vitis --config tiny --board u280 --out vitis": "build/fpga/test_folders.py",
     "build check vitis": "build/fpga/test_folders.py",
     "build demo heartbeat --out heartbeat": "build/fpga/test_heartbeat.py",
-    "generate --config tiny --out verilog": "hw/worker/test_drive_a_worker.py",
-    "train samples.csv --loss squared --lr 1 --schedule constant --epochs 1 --precision 4 --scaling none --no-bias "
-    "--batch 16 --unit 8 --config tiny --images images --out samples.model": "hw/worker/test_drive_a_worker.py",
 }
 """Commands that take long, and the test that runs each of them."""
 

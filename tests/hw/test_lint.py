@@ -31,6 +31,8 @@ UNUSED = re.compile(
     r"|Bits of signal are not used: '(\w+_)?(base|address)'\[(\d|1[01]):0\]"
     # Where every chunk is a unit, chunks of units are not counted, and rounding drops the same bits always.
     r"|Signal is not used: 'unit_chunks'|Bits of signal are not used: 'i'\[6:0\]"
+    # An engine of few lanes looks at the low bits of the number of the lane that is exempt.
+    r"|Bits of signal are not used: 'exempt_lane'\[5:\d\]"
     # Masters with one ID do not look at those of answers.
     r"|Signal is not used: 'm_axi_\w+_[br]id'"
 )

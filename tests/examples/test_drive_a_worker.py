@@ -11,7 +11,7 @@ import pytest
 
 from p4sgd.sim.verilator import environment
 
-EXAMPLE = Path(__file__).parents[3] / "hw/examples/03_drive_a_worker"
+EXAMPLE = Path(__file__).with_name("06_drive_a_worker")
 ICARUS = pytest.mark.skipif(
     shutil.which("iverilog") is None, reason="Icarus Verilog is missing: apt-get install iverilog"
 )
@@ -33,7 +33,7 @@ def typed(command, folder, **variables):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    copy = tmp_path_factory.mktemp("worker") / "03_drive_a_worker"
+    copy = tmp_path_factory.mktemp("worker") / EXAMPLE.name
     shutil.copytree(EXAMPLE, copy)
     for command in COMMANDS:
         code, says = typed(command, copy)
