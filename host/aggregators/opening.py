@@ -13,9 +13,9 @@ def open_controller(cluster: Cluster) -> Controller:
     """Open the controller of a cluster's aggregator, or of all if there are racks. Only what these kinds need is
     imported.
 
-    Raises UserError if the process, board or file that the cluster file names is not there or in use, or a package is
-    not installed; P4sgdError if the aggregator does not answer as one of this version should. A BMv2 is not connected
-    to before the first call.
+    Raises UserError if the process, board or file that the cluster file names is not there or in use, a package is not
+    installed, or the top aggregator has too few slots; P4sgdError if an aggregator does not answer as one of this
+    version should. A BMv2 is not connected to before the first call.
     """
     if not cluster.racks:
         return _open(cluster.aggregator, cluster)
@@ -26,8 +26,9 @@ def open_controller(cluster: Cluster) -> Controller:
             opened.enter_context(contextlib.closing(_open(each, cluster)))
             for each in (cluster.aggregator, *cluster.racks)
         )
+        tree = Tree(cluster, top, racks)
         opened.pop_all()
-    return Tree(cluster, top, racks)
+    return tree
 
 
 def _open(aggregator: AggregatorAddress, cluster: Cluster) -> Controller:

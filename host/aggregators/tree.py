@@ -18,14 +18,19 @@ class Tree:
 
     Towards everybody else it is one aggregator: a job has all workers as members, in the order of the file, each with
     its port of its rack's aggregator. All parts serve a job in the same place. ``parts`` are the controllers by name,
-    the top one first, and ``racks`` the rack of each worker of the file.
+    the top one first. Raises UserError if that has fewer slots than one of a rack: it would drop packets of the others.
     """
 
     def __init__(self, cluster: Cluster, top: Controller, racks: Sequence[Controller]) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._top, self._racks = top, racks
         self.parts: Mapping[str, Controller] = {"top": top} | {f"rack {rack}": each for rack, each in enumerate(racks)}
-        self.racks = [worker.rack for worker in cluster.workers]
+        for name, part in self.parts.items():
+            if part.slots > top.slots:
+                raise UserError(
+                    f"the aggregator of {name} has {part.slots} slots, the top one only {top.slots}: start that with "
+                    f"--slots {part.slots}"
+                )
         self._index = {worker.local_mac: index for index, worker in enumerate(cluster.workers)}
         self.slots = min(part.slots for part in self.parts.values())
         self.jobs = min(part.jobs for part in self.parts.values())
@@ -33,11 +38,12 @@ class Tree:
 
     def set_mac(self, mac: int) -> None:
         """Give each part its address in the cluster file; ``mac`` is one of these."""
-        for part, address in zip(self.parts.values(), (self._cluster.aggregator, *self._cluster.racks), strict=True):
+        for part, address in zip(self.parts.values(), (self.cluster.aggregator, *self.cluster.racks), strict=True):
             part.set_mac(address.address)
 
     def begin(self, place: int, job: Job, first_round: int) -> None:
-        """See `Controller.begin`. The top aggregator is the first to serve it, as it answers the others."""
+        """See `Controller.begin`. The top aggregator is the last to serve it, and the first to end it: what the top one
+        serves without a rack is left of a job, for `served`, and none that another program is beginning."""
         with contextlib.ExitStack() as begun:
             for part, its in self._split(job):
                 part.begin(place, its, first_round)
@@ -48,7 +54,7 @@ class Tree:
         """See `Controller.end`. A job of another number in this place of a part goes on."""
         jobs = {name: part.served().get(place) for name, part in self.parts.items()}
         numbers = [job.number for job in jobs.values() if job is not None]
-        for name, job in reversed(jobs.items()):
+        for name, job in jobs.items():
             if job is not None and job.number == numbers[0]:
                 self.parts[name].end(place)
 
@@ -97,39 +103,33 @@ class Tree:
             for part in self.parts.values():
                 closing.callback(part.close)
 
-    @property
-    def uplinks(self) -> list[int | None]:
-        """The shard of each rack at the top if all workers take part; None of one without workers."""
-        shards = {seat.rack: seat.uplink for seat in seats_of(self.racks)}
-        return [shards.get(rack) for rack in range(len(self._racks))]
-
     def _seats(self, job: Job) -> list[Seat]:
         indices = [self._index.get(member.mac) for member in job.members]
-        return seats_of(None if index is None else self.racks[index] for index in indices)
+        return seats_of(None if index is None else self.cluster.workers[index].rack for index in indices)
 
     def _split(self, job: Job) -> Iterator[tuple[Controller, Job]]:
-        """The parts that serve a job, the top one first, and what each serves."""
-        seats, cluster = self._seats(job), self._cluster
+        """The parts that serve a job, the top one last, and what each serves."""
+        seats, cluster = self._seats(job), self.cluster
         racks = sorted({seat.rack for seat in seats if seat.rack is not None})
         uppers = [Member(cluster.racks[rack].address, cluster.racks[rack].port) for rack in racks]
         uppers += [member for member, seat in zip(job.members, seats, strict=True) if seat.rack is None]
-        yield self._top, _job_of(job, uppers)
         for shard, rack in enumerate(racks):
             its = [member for member, seat in zip(job.members, seats, strict=True) if seat.rack == rack]
             parent = Parent(cluster.aggregator.address, cluster.racks[rack].uplink, shard, len(uppers))
             yield self._racks[rack], _job_of(job, its, parent)
+        yield self._top, _job_of(job, uppers)
 
     def _joined(self, top: Job | None, racks: Sequence[Job | None]) -> Job:
         """The job that was split into these."""
         (one, *_) = (job for job in (top, *racks) if job is not None)
         uppers = [] if top is None else list(top.members)
         members: list[Member] = []
-        for rack, (address, job) in enumerate(zip(self._cluster.racks, racks, strict=True)):
+        for rack, (address, job) in enumerate(zip(self.cluster.racks, racks, strict=True)):
             own = Member(address.address, address.port)
             if job is not None:
                 members += job.members
             elif own in uppers:
-                its = [worker for worker in self._cluster.workers if worker.rack == rack]
+                its = [worker for worker in self.cluster.workers if worker.rack == rack]
                 members += [Member(worker.local_mac, worker.port) for worker in its]
             uppers = [member for member in uppers if member != own]
         members = sorted(members + uppers, key=lambda member: self._index.get(member.mac, len(self._index)))

@@ -1,7 +1,7 @@
 """Diagnosis of network errors: probes to the aggregator, and an explanation of why workers gave up waiting."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from p4sgd.host.aggregators.seats import Seat
@@ -152,7 +152,7 @@ def explain_network_error(
     absent = {shard: report.absent or frozenset() for shard, report in answered.items()}
     waiting_for_racks = frozenset[int]()
     if seats:
-        absent, waiting_for_racks = _absent_in_racks(answered, absent, seats)
+        absent, waiting_for_racks = _absent_in_racks(given_up, absent, seats)
     lost = {shard: answered[shard] for shard, lacking in absent.items() if shard in lacking}
     if lost:
         return _explain_loss_up(lost, named), frozenset()
@@ -162,7 +162,9 @@ def explain_network_error(
         text = f"{_full(gone, named)} no longer answers: worker {_numbers(waiting, named)} waited for it in vain"
         return f"{text} {answered[waiting[0]]}", gone
     if waiting_for_racks and not any(absent.values()):
-        return _explain_silent_rack(waiting_for_racks, given_up, named, seats), frozenset()
+        first = answered[min(waiting_for_racks)]
+        text = f"worker {_numbers(waiting_for_racks, named)} waited for the sums of the other racks in vain {first}"
+        return f"{text}: a link between aggregators is down; p4sgd doctor tells which", frozenset()
     if answered:
         return _explain_delay(answered, absent, named), frozenset()
     if not given_up:
@@ -176,11 +178,11 @@ def explain_network_error(
 
 
 def _absent_in_racks(
-    answered: dict[int, GiveUpReport], absent: dict[int, frozenset[int]], seats: Sequence[Seat]
+    given_up: dict[int, GiveUpReport], absent: dict[int, frozenset[int]], seats: Sequence[Seat]
 ) -> tuple[dict[int, frozenset[int]], frozenset[int]]:
     """Shards of the whole job for those of racks, and the shards whose aggregators wait for their parent.
 
-    These lack what the aggregators of other racks lack.
+    These lack what the aggregators of other racks lack, or else the workers there that get no answer.
     """
     below = {
         worker: frozenset(
@@ -192,31 +194,16 @@ def _absent_in_racks(
     }
     waiting = frozenset(
         worker
-        for worker, report in answered.items()
-        if (seats[worker].rack is not None and report.lacks_parent) or (absent[worker] and not below[worker])
+        for worker in below
+        if (seats[worker].rack is not None and given_up[worker].lacks_parent) or (absent[worker] and not below[worker])
     )
-    others = {
-        worker: frozenset().union(*(its for other, its in below.items() if seats[other].rack != seats[worker].rack))
-        for worker in waiting
-    }
+    silent = {shard: frozenset({shard}) for shard in given_up.keys() - below.keys()}
+
+    def of_others(worker: int, lacking: Mapping[int, frozenset[int]]) -> frozenset[int]:
+        return frozenset().union(*(its for shard, its in lacking.items() if seats[shard].rack != seats[worker].rack))
+
+    others = {worker: of_others(worker, below) or of_others(worker, silent) for worker in waiting}
     return below | others, waiting
-
-
-def _explain_silent_rack(
-    waiting: frozenset[int], given_up: dict[int, GiveUpReport], names: Sequence[WorkerName], seats: Sequence[Seat]
-) -> str:
-    """Aggregators of racks have all partials of their workers, but not the sums of all racks."""
-    first = min(waiting)
-    silent = sorted(shard for shard, report in given_up.items() if report.echo is None)
-    text = f"worker {_numbers(waiting, names)} waited for the sums of the other racks in vain {given_up[first]}"
-    if silent:
-        numbers = {seats[shard].rack for shard in silent}
-        racks = ", ".join(str(rack) for rack in sorted(rack for rack in numbers if rack is not None))
-        whose = f"aggregator of rack {racks}" if racks else "top aggregator"
-        return (
-            f"the {whose} does not answer worker {_numbers(silent, names)}, not even a probe: it does not run; {text}"
-        )
-    return f"{text}: a link between an aggregator and the top one is down; p4sgd doctor tells which"
 
 
 def _explain_refusal(answered: dict[int, GiveUpReport], names: Sequence[WorkerName]) -> str | None:

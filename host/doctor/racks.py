@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from p4sgd.host.aggregators.controller import shards_of
 from p4sgd.host.aggregators.tree import Tree
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, judge
 
@@ -23,13 +24,18 @@ def examine_racks(tree: Tree, before: Counts) -> list[Finding]:
         name: {counter: count - before[name].get(counter, 0) for counter, count in counted.items()}
         for name, counted in count_parts(tree).items()
     }
-    seen = 0  # racks whose sums the top aggregator has
-    for place in tree.parts["top"].served():
-        for view in tree.parts["top"].read_slots(place, range(tree.slots)):
-            seen |= view.aggregated
+    above = tree.parts["top"]
+    jobs = above.served()
+    members = {member.mac for job in jobs.values() for member in job.members}
+    seen = {  # those of which the top aggregator has sums
+        job.members[shard].mac
+        for place, job in jobs.items()
+        for view in above.read_slots(place, range(tree.slots))
+        for shard in shards_of(view.aggregated)
+    }
     findings = []
-    for rack, uplink in enumerate(tree.uplinks):
-        if uplink is None:  # it has no workers
+    for rack, address in enumerate(each.address for each in tree.cluster.racks):
+        if address not in members:  # none of its workers takes part
             continue
         top, own = counts["top"], counts[f"rack {rack}"]
         evidence: Evidence = {
@@ -40,7 +46,7 @@ def examine_racks(tree: Tree, before: Counts) -> list[Finding]:
             "foreign_at_top": top["DROPPED_SOURCE"],
         }
         is_silent = own["PARTIALS_TO_PARENT"] and not own["FULLS_TO_ALL"]
-        problem = _why_silent(rack, top, own, is_known=bool(seen >> uplink & 1)) if is_silent else None
+        problem = _why_silent(rack, top, own, is_known=address in seen) if is_silent else None
         findings += judge(None, "rack", evidence, problem)
     return findings
 

@@ -10,7 +10,7 @@ from p4sgd.host.aggregators.controller import SlotView, read_active_slots
 from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.aggregators.seats import Seat, seats_of
 from p4sgd.host.aggregators.tree import Tree
-from p4sgd.host.errors import P4sgdError
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import Packet, PacketType
 from p4sgd.sim.network.batch import BatchAggregator
@@ -73,7 +73,7 @@ class Part:
 
 @pytest.fixture
 def parts():
-    return Part(), Part(8), Part()
+    return Part(8), Part(8), Part()
 
 
 @pytest.fixture
@@ -111,6 +111,28 @@ def test_a_job_that_a_part_refuses_is_begun_nowhere(tree, parts):
     with pytest.raises(P4sgdError, match="refuses"):
         tree.begin(0, JOB, 1)
     assert tree.served() == {}
+
+
+def test_a_top_aggregator_must_know_all_slots_of_racks():
+    with pytest.raises(UserError, match="of rack 1 has 8 slots, the top one only 4: start that with --slots 8"):
+        Tree(CLUSTER, Part(), (Part(), Part(8)))
+
+
+def test_a_job_that_others_begin_or_end_has_only_its_members(tree, parts, monkeypatch):
+    """Or a worker of the same rack that joins another job would end it."""
+    job, seen = replace(JOB, members=(*MEMBERS[:1], MEMBERS[2])), []
+    for part in parts:
+        for name in ("begin", "end"):
+
+            def act(*what, does=getattr(part, name)):
+                does(*what)
+                seen.extend(tree.served().values())
+
+            monkeypatch.setattr(part, name, act)
+    tree.begin(0, job, 1)
+    tree.end(0)
+    assert len(seen) == 3
+    assert set().union(*(each.members for each in seen)) == set(job.members)
 
 
 def test_what_is_left_of_a_job_is_ended_by_who_joins_again(tree, parts):

@@ -181,13 +181,9 @@ NO_SUMS = f"waited for the sums of the other racks in vain {PLACE}"
         ((3, 3, 1, ""), f"worker 3 no longer answers: worker 0, 1, 2 waited for it in vain {PLACE}", {3}),
         (("", 2, 3, 3), f"worker 0 no longer answers: worker 1, 2, 3 waited for it in vain {PLACE}", {0}),
         ((3, 3, 2, 2), "no {sent} of worker 2 ", set()),
-        (
-            (3, 3, None, None),
-            "the aggregator of rack 1 does not answer worker 2, 3, not even a probe: it does not run; worker 0, 1 "
-            + NO_SUMS,
-            set(),
-        ),
-        ((3, 3, 3, 3), f"worker 0, 1, 2, 3 {NO_SUMS}: a link between an aggregator and the top one is down", set()),
+        ((3, 3, None, None), f"worker 2, 3 no longer answers: worker 0, 1 waited for it in vain {PLACE}", {2, 3}),
+        ((3, 3, None, 2), f"worker 2 no longer answers: worker 0, 1, 3 waited for it in vain {PLACE}", {2}),
+        ((3, 3, 3, 3), f"worker 0, 1, 2, 3 {NO_SUMS}: a link between aggregators is down", set()),
         ((7, 7, 7, 7), "worker 0 gave up waiting for {answer} ", set()),
     ],
 )

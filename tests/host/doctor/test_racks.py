@@ -8,7 +8,9 @@ import pytest
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.doctor.finding import Result
 from p4sgd.host.doctor.racks import count_parts, examine_racks
+from p4sgd.hw.spec.job import Member
 
+ADDRESSES = (5, 6, 7)
 COUNTERS = ("PARTIALS_TO_PARENT", "FULLS_TO_ALL", "DROPPED_SOURCE")
 
 
@@ -20,7 +22,7 @@ class Part:
         return dict(self.counts)
 
     def served(self):
-        return {3: None}
+        return {3: SimpleNamespace(members=[Member(mac, 0) for mac in (ADDRESSES[0], ADDRESSES[2], 9)])}
 
     def read_slots(self, place, slots):
         assert (place, slots) == (3, range(2))
@@ -28,9 +30,10 @@ class Part:
 
 
 def examined(top, *racks, seen=0):
-    """Findings about three racks, of which the second has no workers, after counters have gone up by so much."""
+    """Findings about three racks, of which the second has no workers there, after counters have gone up by so much."""
     parts = {"top": Part(), **{f"rack {rack}": Part() for rack in range(3)}}
-    tree = SimpleNamespace(parts=parts, uplinks=[0, None, 1], slots=2)
+    cluster = SimpleNamespace(racks=[SimpleNamespace(address=address) for address in ADDRESSES])
+    tree = SimpleNamespace(parts=parts, cluster=cluster, slots=2)
     before = count_parts(tree)
     parts["top"].seen = seen
     for part, moved in zip((parts["top"], parts["rack 0"], parts["rack 2"]), (top, *racks), strict=True):
