@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, Mux, ResetSignal, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -143,7 +143,7 @@ class Cluster(Component):
             p_LIMIT=EVENTS_LIMIT,
             p_FILE=EVENTS_FILE,
             i_clk=ClockSignal(),
-            i_enable=self.note_events,
+            i_enable=self.note_events & ~ResetSignal(),  # in which they have any value
             i_events=Cat(worker.events for worker in workers),
         )
         m.d.comb += [

@@ -23,7 +23,7 @@ BENCH = """
 module bench;
   // A line of the program: whether to write to the aggregator, offset, word.
   reg [44:0] script [0:LINES-1];
-  reg clk, rst, done, finished, to_aggregator, awvalid, wvalid, arvalid;
+  reg clk, rst, done, finished, took_address, took_data, to_aggregator, awvalid, wvalid, arvalid;
   reg [11:0] offset;
   reg [31:0] word;
   wire [1:0] awready, wready, bvalid, rvalid;
@@ -36,39 +36,41 @@ module bench;
     PINS
   );
   always #2 clk = ~clk;
+  // All is driven at falling edges, so it does not matter in which order a simulator takes what happens at rising ones.
   initial begin
     $readmemh("script.hex", script);
     {clk, done, to_aggregator, awvalid, wvalid, arvalid} = 6'd0;
     rst = 1'b1;
-    repeat (16) @(posedge clk);
-    rst <= 1'b0;
-    @(posedge clk);
+    repeat (16) @(negedge clk);
+    rst = 1'b0;
+    @(negedge clk);
     for (line = 0; line < LINES; line = line + 1) begin
-      {to_aggregator, offset, word} <= script[line];
-      {awvalid, wvalid} <= 2'b11;
+      {to_aggregator, offset, word} = script[line];
+      {awvalid, wvalid} = 2'b11;
       finished = 1'b0;
       while (!finished) begin
-        @(posedge clk);
-        if (awready[to_aggregator]) awvalid <= 1'b0;
-        if (wready[to_aggregator]) wvalid <= 1'b0;
+        #1 {took_address, took_data} = {awready[to_aggregator], wready[to_aggregator]};
+        @(negedge clk);
+        if (took_address) awvalid = 1'b0;
+        if (took_data) wvalid = 1'b0;
         finished = bvalid[to_aggregator];
       end
     end
     wait (!idle);
     wait (idle);
-    @(posedge clk);
-    offset <= MAGIC;
-    arvalid <= 1'b1;
-    @(posedge clk);
-    arvalid <= 1'b0;
-    while (!(rvalid[0] & rvalid[1])) @(posedge clk);
+    @(negedge clk);
+    offset = MAGIC;
+    arvalid = 1'b1;
+    @(negedge clk);
+    arvalid = 1'b0;
+    while (!(rvalid[0] & rvalid[1])) @(negedge clk);
     $display("magic %h %h", worker_rdata, aggregator_rdata);
-    done <= 1'b1;
-    @(posedge clk);
-    @(posedge clk) $finish;
+    done = 1'b1;
+    @(negedge clk);
+    @(negedge clk) $finish;
   end
   initial begin
-    repeat (20000) @(posedge clk);
+    repeat (20000) @(negedge clk);
     $display("still running");
     $finish;
   end
