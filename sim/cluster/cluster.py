@@ -198,16 +198,20 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
+def cluster_verilog(config: WorkerConfig, workers: int) -> str:
+    """The Verilog of a cluster, module ``cluster``, and of all modules in it."""
+    worker, engine = worker_parts(config)
+    parts = {"cluster": Cluster(config, workers), _WORKER: worker, ENGINE: engine}
+    return "\n".join(to_verilog(part, name) for name, part in parts.items())
+
+
 def _verilog(config: WorkerConfig, workers: int) -> str:
     """The Verilog from the cache: elaboration takes several seconds."""
     key = hashlib.sha256(f"{_source_hash()} {config} {workers}".encode()).hexdigest()[:24]
 
     def generate(folder: Path) -> None:
         _logger.info("generating Verilog")
-        worker, engine = worker_parts(config)
-        parts = {"cluster": Cluster(config, workers), _WORKER: worker, ENGINE: engine}
-        text = "\n".join(to_verilog(part, name) for name, part in parts.items())
-        (folder / "cluster.v").write_text(text)
+        (folder / "cluster.v").write_text(cluster_verilog(config, workers))
 
     return (cached("verilog", f"cluster-{key}", generate) / "cluster.v").read_text()
 
@@ -224,10 +228,15 @@ def check_scope(config: WorkerConfig, workers: int, scope: str) -> None:
 
 
 def build_cluster(config: WorkerConfig, workers: int, *, waves: bool = False) -> verilator.Build:
-    """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`.
+    """Compile the simulator of a cluster, or find it in the cache; raises as `p4sgd.sim.verilator.build`."""
+    return compile_cluster(_verilog(config, workers), waves=waves)
+
+
+def compile_cluster(text: str, *, waves: bool = False) -> verilator.Build:
+    """`build_cluster`, of what `cluster_verilog` makes.
 
     Registers and memories begin with random values: what has no reset must not depend on them.
     """
     sources = [Path(__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
-    text = verilator.random_registers(verilator.random_memories(_verilog(config, workers)))
+    text = verilator.random_registers(verilator.random_memories(text))
     return verilator.build(text, "cluster", sources=sources, waves=waves, optimize=True, apart=(_WORKER, ENGINE))

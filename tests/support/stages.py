@@ -8,7 +8,6 @@ import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.datapath.partials import PartialSum
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, WEIGHT, IntArray, round_half_up
-from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 from p4sgd.sim import verilator
 from p4sgd.sim.cluster import cluster
 from support.differences import assert_same
@@ -71,10 +68,8 @@ def _build(config: WorkerConfig, workers: int, **_: Any) -> verilator.Build:
     with pytest.MonkeyPatch.context() as patch:
         for kind, words in HANDED_ON.items():
             patch.setattr(kind, "elaborate", _printing(kind.elaborate, words))
-        text = "\n".join([to_verilog(cluster.Cluster(config, workers), "cluster"), *worker_verilog(config)])
-    text = re.sub(r'(\$write\("@\w+ )', r"\1%m ", text)
-    sources = [Path(cluster.__file__).with_name(name) for name in ("sim_storage.sv", "sim_trace.sv")]
-    return verilator.build(text, "cluster", sources=sources, optimize=True, apart=(WORKER, ENGINE))
+        text = cluster.cluster_verilog(config, workers)
+    return cluster.compile_cluster(re.sub(r'(\$write\("@\w+ )', r"\1%m ", text))
 
 
 def _print_job(config: WorkerConfig, job: Job, runs: int, **options: Any) -> Iterator[tuple[str, int, int, int]]:
