@@ -54,11 +54,13 @@ CHECKS: Mapping[str, Check] = {
 def check(folder: Folder, checks: Mapping[str, Check] = CHECKS) -> Report:
     """Check a folder; OSError if a file cannot be read.
 
-    A check that needs a program or package that is not installed is skipped. If a file is missing, all checks but the
-    one called ``manifest`` are.
+    A check that needs a program or package that is not installed is skipped. If a file is missing, which is always a
+    problem, all checks but the one called ``manifest`` are.
     """
-    report = Report()
     missing = [name for name in folder.files if not (folder.path / name).is_file()]
+    report = Report([Problem(name, "is missing") for name in missing])
+    if missing:
+        report.remedies["files"] = "generate the folder again"
     for name, (function, remedy) in checks.items():
         if missing and name != "manifest":
             report.skipped[name] = f"needs {missing[0]}, which is missing"
@@ -71,7 +73,7 @@ def check(folder: Folder, checks: Mapping[str, Check] = CHECKS) -> Report:
         except ImportError as error:
             report.skipped[name] = f"needs the package {error.name}: pip install 'p4sgd[boards]'"
             continue
-        except (LookupError, ValueError) as error:  # a file was changed beyond recognition
+        except (LookupError, ValueError, TypeError, AttributeError) as error:  # a file was changed beyond recognition
             text = f"{name}: cannot be followed ({type(error).__name__}: {error})"
             found = [Problem(str(folder.path), text)]
         report.done.append(name)

@@ -13,18 +13,15 @@ from xml.etree import ElementTree
 
 from p4sgd.build.check.sandbox import Run, run_script
 from p4sgd.build.fpga.kernel import Bus, BusKind, find_buses
-from p4sgd.build.generate.artifacts import read_manifest
+from p4sgd.build.generate.artifacts import ForeignFolderError, read_manifest
 from p4sgd.build.generate.boards import BOARDS, Board
 from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.registry import choices
 from p4sgd.hw.verilog import modules
 
 _PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
-
-
-class NotGeneratedError(ValueError):
-    """The folder was not made by `p4sgd generate` or `p4sgd build`."""
 
 
 def read_ports(text: str, top: str) -> list[Port]:
@@ -122,10 +119,15 @@ class Folder:
 
 
 def open_folder(path: Path) -> Folder:
-    """Read the manifest of a folder; `NotGeneratedError` if it has none of `p4sgd generate` or `p4sgd build`."""
+    """Read the manifest of a folder.
+
+    `ForeignFolderError` if it has none of `p4sgd generate` or `p4sgd build`, or is for a board that is not known here.
+    """
     if not path.is_dir():
-        raise NotGeneratedError(f"{path}: there is no such folder")
+        raise ForeignFolderError(f"{path}: there is no such folder")
     manifest = read_manifest(path)
     if manifest is None or not {"kernels", "tops"} & set(manifest):
-        raise NotGeneratedError(f"{path} was not made by `p4sgd generate` or `p4sgd build vitis|selftest|vivado|demo`")
+        raise ForeignFolderError(f"{path} was not made by `p4sgd generate` or `p4sgd build vitis|selftest|vivado|demo`")
+    if (board := manifest.get("board")) is not None and board not in BOARDS:
+        raise ForeignFolderError(f"{path} is for the board {board!r}, which is not known: {choices(BOARDS)}")
     return Folder(path, manifest)

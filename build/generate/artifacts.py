@@ -7,22 +7,23 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 MANIFEST = "manifest.json"
 """File that marks a generated folder. It has the command that made the folder, and a SHA-256 of every other file."""
 
 
 class ForeignFolderError(ValueError):
-    """The folder exists and holds something that was not generated, so it is left alone."""
+    """The folder holds something that was not generated here, so it is left alone."""
 
 
-def read_manifest(folder: Path) -> dict[str, object] | None:
+def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a generated folder; None if the folder has none."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and "files" in found else None
+    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
 
 
 def write_folder(folder: Path, command: str, files: Mapping[str, str], description: Mapping[str, object]) -> list[Path]:
@@ -70,9 +71,9 @@ def check_folder(folder: Path) -> None:
     present = {entry.name for entry in folder.iterdir()}
     if not present:
         return
-    known = (read_manifest(folder) or {}).get("files")
-    if not isinstance(known, dict):
+    if (manifest := read_manifest(folder)) is None:
         raise ForeignFolderError(f"{folder} is not empty and was not generated: name a new folder")
+    known = manifest["files"]
     if strangers := sorted(present - {*known, MANIFEST}):
         raise ForeignFolderError(f"{folder} holds {strangers[0]}, which was not generated: name a new folder")
     for name in sorted(present - {MANIFEST}):

@@ -192,10 +192,11 @@ def _board_options(boards: str, *, config_required: bool = True) -> Callable[[An
 def _board_of(config: "NamedConfig | None", board: str | None, where: str) -> str | None:
     """The board that is named, or that the configuration is for, one of those in ``where``; None if it is for none."""
     from p4sgd.build.generate.boards import board_of
+    from p4sgd.hw.spec.registry import choices
 
-    known, found = list(names_in(where)), board or (None if config is None else board_of(config))
+    known, found = names_in(where), board or (None if config is None else board_of(config))
     if found is not None and found not in known:
-        raise UserError(f"configuration {config} is for {found}: choose one of the boards {', '.join(known)}")
+        raise UserError(f"configuration {config} is for the board {found!r}, which is not known: {choices(known)}")
     return found
 
 
@@ -311,12 +312,13 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     """
     with output.working(f"checking {folder}"):
         from p4sgd.build.check import check as checks
-        from p4sgd.build.check.folder import NotGeneratedError, open_folder
+        from p4sgd.build.check.folder import open_folder
+        from p4sgd.build.generate.artifacts import ForeignFolderError
 
         wanted = {name: each for name, each in checks.CHECKS.items() if not (edited and name == "manifest")}
         try:
             report = checks.check(open_folder(folder), wanted)
-        except NotGeneratedError as error:
+        except ForeignFolderError as error:
             raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot read: {error.strerror or error}") from error

@@ -41,12 +41,12 @@ class NameFrom(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse any other value and list the known ones."""
-        if value not in (known := self._known()):
+        if value not in (known := names_in(self._names)):
             from p4sgd.host.losses import ELSEWHERE
+            from p4sgd.hw.spec.registry import choices
 
             here = f", which is {ELSEWHERE[value]} here" if self.name == "loss" and value in ELSEWHERE else ""
-            trouble = getattr(names_in(self._names), "trouble", "")  # of a registry
-            text = f"there is no {self.name} {value!r}{here}: choose one of {', '.join(known)}{trouble}"
+            text = f"there is no {self.name} {value!r}{here}: {choices(known)}"
             # Click calls an argument by its metavar, which is the whole list of values.
             hint = f"'{param.human_readable_name}'" if isinstance(param, click.Argument) else None
             raise click.BadParameter(text, ctx, param, hint)

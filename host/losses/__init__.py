@@ -9,7 +9,7 @@ from p4sgd.host.losses.classification import Hinge, Logistic, ModifiedHuber, Squ
 from p4sgd.host.losses.log_link import Gamma, Poisson, Tweedie
 from p4sgd.host.losses.loss import Loss, Probabilistic, Task
 from p4sgd.host.losses.regression import EpsilonInsensitive, Huber, Quantile, Squared
-from p4sgd.hw.spec.registry import PLUGINS, Registry
+from p4sgd.hw.spec.registry import Registry, choices
 
 __all__ = ["ELSEWHERE", "LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
@@ -71,10 +71,7 @@ def get_loss(name: str, parameters: Mapping[str, float] | None = None) -> Loss:
     `ValueError` if it has no such parameter, or if one is out of range."""
     if name not in LOSSES:
         here = f", which is {ELSEWHERE[name]} here" if name in ELSEWHERE else ""
-        raise UserError(
-            f"there is no loss {name!r}{here}: choose one of {', '.join(LOSSES)}, or one of a file in {PLUGINS}"
-            f"{LOSSES.trouble}"
-        )
+        raise UserError(f"there is no loss {name!r}{here}: {choices(LOSSES)}")
     return _make(name, tuple(sorted(parameters.items()))) if parameters else LOSSES[name]
 
 

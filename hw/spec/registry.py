@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -88,6 +88,12 @@ class Registry(Mapping[str, T]):
         attribute = self._group.rpartition(".")[2].upper()
         for file in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
             yield f"file {file}", functools.partial(_dictionary, file, attribute)
+
+
+def choices(known: Iterable[str]) -> str:
+    """The end of a message that there is no such name: the ``known`` ones and, of a registry, what may have others."""
+    found = f"choose one of {', '.join(known)}"
+    return f"{found}, or of a file in {PLUGINS}{known.trouble}" if isinstance(known, Registry) else found
 
 
 def _load(point: importlib.metadata.EntryPoint) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from p4sgd.build.check.check import CHECKS, check
 from p4sgd.build.check.folder import open_folder
 from p4sgd.build.check.problem import NoToolError
 from p4sgd.build.check.sandbox import run_script
+from p4sgd.build.generate.artifacts import ForeignFolderError
 
 pytestmark = NEEDS_TCL
 
@@ -22,13 +23,15 @@ CMAC = {"p4sgd_cmac": "p4sgd_cmac_kernel"}
 """Kernels of a manifest, only the smallest of them."""
 
 
-@pytest.mark.parametrize("name", ["package_p4sgd_cmac.tcl", "p4sgd_cmac.xml", "p4sgd_worker_kernel.v", "link_hw.cfg"])
-def test_a_missing_file_is_told_and_nothing_else(vitis_folder, tmp_path, name):
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("name", ["p4sgd_cmac.xml", "link_hw.cfg"])
+def test_a_missing_file_is_told_and_nothing_else(vitis_folder, tmp_path, name, edited):
+    """Also where files were changed on purpose, which takes out the first check."""
     shutil.copytree(vitis_folder, tmp_path / "out")
     (tmp_path / "out" / name).unlink()
-    report = check(open_folder(tmp_path / "out"))
+    report = check(open_folder(tmp_path / "out"), {key: CHECKS[key] for key in list(CHECKS)[edited:]})
     assert list(map(str, report.problems)) == [f"{name}: is missing"]
-    assert report.done == ["manifest"]
+    assert (report.done, report.remedies) == ([] if edited else ["manifest"], {"files": "generate the folder again"})
     assert set(report.skipped.values()) == {f"needs {name}, which is missing"}
 
 
@@ -39,6 +42,17 @@ def test_a_file_that_is_no_text(vitis_folder, tmp_path):
     changed, unreadable = map(str, report.problems)
     assert changed == "Makefile: was changed since it was generated"
     assert "paths: cannot be followed (UnicodeDecodeError" in unreadable
+
+
+def test_manifests_that_were_edited(vitis_folder, tmp_path):
+    """A board of somebody else's file is told of, and nothing ends in a traceback."""
+    manifest = open_folder(vitis_folder).manifest
+    edited = replace(open_folder(vitis_folder), manifest=manifest | {"worker": {"size": 1}})
+    [problem] = check(edited, {"documents": CHECKS["documents"]}).problems
+    assert "documents: cannot be followed (TypeError" in problem.text
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"board": "u51"}))
+    with pytest.raises(ForeignFolderError, match=r"for the board 'u51', which is not known: .*P4SGD_PLUGINS"):
+        open_folder(tmp_path)
 
 
 def _run(tmp_path, text, **options):

@@ -120,7 +120,10 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("generate --config many.toml --out new", "many.toml: engines must be 1 to 32, not 64"),
     ("generate --config away.toml --out new", "away.toml: cannot read the configuration: No such file"),
     ("generate --config sparse.toml --out new", "sparse.toml: base: there is no configuration 'sparse': .* u55c$"),
-    ("generate --config tiny --set board=u51 --out new", "tiny --set board=u51 is for u51: .* u280, u50, u55c"),
+    (
+        "generate --config tiny --set board=u51 --out new",
+        "board 'u51', which .* u55c, or of a file in P4SGD_PLUGINS",
+    ),
     ("resources --config tiny --set engines", "--set engines: .* as in slots=16"),
     ("train breast_cancer --set slots=4", "--set slots=4 .*: name it with --config"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
