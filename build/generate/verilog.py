@@ -111,6 +111,7 @@ def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, b
         "written": ", ".join(str(port) for port in ports if port % config.ports == 0),
         "labels": config.labels_memory,
         "outstanding": OUTSTANDING_READS,
+        "reset": timing.RESET_CYCLES,
         "weight_beats": config.weight_beats,
         "forward": timing.READER_LATENCY + timing.forward_cycles(config),
         "backward": timing.backward_cycles(),

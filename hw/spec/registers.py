@@ -373,7 +373,7 @@ WRITE_ORDER = (
     "Run, in any order: FORMAT, CHUNKS, MICRO_BATCHES, MINI_BATCHES, LABEL_MODE, RATE, SHRINK, THRESHOLD, EXEMPT, "
     "PARTIAL_LIMIT, RUN.",
     "Job, once the aggregator serves it: JOB, RESEND_CYCLES, RESEND, LOCAL_MAC and PEER_MAC in any order, then JOIN. "
-    "Again after a run whose STATUS says so; then all workers join a new job.",
+    "Again after ABORT, and after a run whose STATUS says so; then all workers join a new job.",
     "Start: write 1 to the flags of STATUS, then to CTRL.start.",
     "End: read CTRL until done is 1, which clears it, then STATUS: with memory_error, network_error, aborted, "
     "not_joined or refused there is no result. Else the weights are in memory, if RUN.model_store is 1.",

@@ -1,6 +1,7 @@
 """Tools that people have read a top of their own around the generated Verilog, and its files, without a warning."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,21 @@ def test_verilator(generated, files):
     assert lint([generated / "p4sgd.vlt", *files], "own") == ""
     without = lint(files, "own")
     assert without.count("%Warning") > 100
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_the_command_of_the_readme_says_nothing(generated):
+    (command,) = re.findall(r"`verilator (.*?)`", (generated / "README.md").read_text())
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "verilator", "--quiet", *command.split()],
+        cwd=generated,
+        env=os.environ | environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @pytest.mark.slow

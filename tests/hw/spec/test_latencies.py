@@ -3,6 +3,7 @@
 
 import pytest
 
+from p4sgd.hw.aggregator.aggregator import Aggregator
 from p4sgd.hw.datapath.backward import Gradient
 from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.loss import LossUnit
@@ -42,3 +43,8 @@ def test_a_tree_has_as_few_levels_as_its_adders_allow(terms):
     levels = AdderTree(terms, 4).latency
     assert timing.TREE_RADIX**levels >= terms
     assert levels == 0 or timing.TREE_RADIX ** (levels - 1) < terms
+
+
+def test_the_aggregators_pipeline_empties_in_a_reset():
+    """Its packets have flags without a reset."""
+    assert Aggregator.LATENCY < timing.RESET_CYCLES
