@@ -15,7 +15,6 @@ __all__ = ["COUNTER_BITS", "EventCounters", "RegisterFile", "member_name"]
 
 
 COUNTER_BITS = 48  # width of a counter: 13 days at 250 MHz
-_COUNTERS_OF_COPY = 16  # counters that a copy of the reset reaches
 
 
 class EventCounters(Component):
@@ -37,9 +36,8 @@ class EventCounters(Component):
         happened = Signal.like(self.events, reset_less=True)
         m.d.sync += happened.eq(self.events)
         shown = hold(m, self.shown)
+        late = late_reset(m)
         for index in range(len(self.events)):
-            if index % _COUNTERS_OF_COPY == 0:
-                late = late_reset(m, f"late_reset{index // _COUNTERS_OF_COPY}")
             count = Signal(COUNTER_BITS, name=f"count_{index}", reset_less=True)
             with m.If(self.clear | late):
                 m.d.sync += count.eq(0)
