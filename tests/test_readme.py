@@ -34,7 +34,7 @@ READMES = [
     ),
 ]
 SETUP = {"python3", "pip", "pytest", "ruff", "mypy", "apt-get", ".ci/run"}
-WAVES = "simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3300"
+WAVES = "simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3400"
 ELSEWHERE = {
     "build vitis --config u280 --out worker": "build/fpga/test_full_size.py",
     "build check worker": "build/fpga/test_full_size.py",

@@ -93,7 +93,7 @@ def test_minutes_of_silence_are_announced_and_a_trace_may_end_early(tmp_path, em
     assert (json.loads(quiet.stdout)["trace"], quiet.stderr) == (str(trace), "")
 
 
-WAVES = "p4sgd simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3300"
+WAVES = "p4sgd simulate wine:1 --config tiny --workers 1 --waves run.fst --waves-scope worker0 --waves-window 3000:3400"
 """A command of a README, with the second mini-batch in the window."""
 
 
