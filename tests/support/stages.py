@@ -20,8 +20,9 @@ from p4sgd.hw.datapath.forward import DotProduct
 from p4sgd.hw.datapath.loss import LossUnit
 from p4sgd.hw.datapath.model import Model
 from p4sgd.hw.datapath.partials import PartialSum
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.fixed import ACTIVATION, DELTA, WEIGHT, IntArray, round_half_up
+from p4sgd.hw.spec.timing import RESET_CYCLES
 from p4sgd.sim import verilator
 from p4sgd.sim.cluster import cluster
 from support.differences import assert_same
@@ -69,7 +70,9 @@ def _build(config: WorkerConfig, workers: int, **_: Any) -> verilator.Build:
         for kind, words in HANDED_ON.items():
             patch.setattr(kind, "elaborate", _printing(kind.elaborate, words))
         text = cluster.cluster_verilog(config, workers)
-    return cluster.compile_cluster(re.sub(r'(\$write\("@\w+ )', r"\1%m ", text))
+    # Flags have any value in reset.
+    told = rf"if ($time > {RESET_CYCLES * CLOCK_NS}) \1%m "
+    return cluster.compile_cluster(re.sub(r'(\$write\("@\w+ )', told, text))
 
 
 def _print_job(config: WorkerConfig, job: Job, runs: int, **options: Any) -> Iterator[tuple[str, int, int, int]]:
