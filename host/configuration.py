@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.files import read_toml
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, SIZES, NamedConfig
 
 _BASE = "small"  # gives the sizes that a file does not name, if it does not say which configuration does
@@ -35,7 +35,9 @@ def named_config(text: str, settings: Iterable[str] = (), *, hardware: bool = Fa
     """
     known, values, where = PRESETS if hardware else CONFIGURATIONS, {"base": text}, f"--config {text}"
     if text not in known and Path(text).suffix == ".toml":
-        values, where = {"base": _BASE} | _read(Path(text)), text
+        path = Path(text)
+        document = read_toml(path, "configuration")
+        values, where = {"base": _BASE} | _convert(document, str(path), strict=True), text
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
@@ -53,17 +55,6 @@ def named_config(text: str, settings: Iterable[str] = (), *, hardware: bool = Fa
         return NamedConfig.of(base, **values)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The keys of a file."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the configuration: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from error
-    return _convert(document, str(path), strict=True)
 
 
 def _convert(values: Mapping[str, Any], where: str, *, strict: bool) -> dict[str, Any]:

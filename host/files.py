@@ -1,4 +1,4 @@
-"""Writing files atomically: whole or not at all."""
+"""Writing files atomically, whole or not at all; and reading those that are TOML."""
 
 import errno
 import hashlib
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from p4sgd.host.errors import UserError
 
@@ -47,6 +47,18 @@ def new_file(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise write_error(path, error, size) from error
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The document in a TOML file; `UserError` if ``what`` the file is cannot be read."""
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the {what}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error
 
 
 def begins_with(path: Path, start: bytes) -> bool:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import socket
-import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from msgspec import Meta, Struct
 from p4sgd.host.boards import xdma, xrt
 from p4sgd.host.boards.kernel import BoardAddress
 from p4sgd.host.errors import UserError
+from p4sgd.host.files import read_toml
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import address_text, parse_udp_address
 from p4sgd.host.rpc.address import ControlAddress
@@ -291,12 +291,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_cluster(path: Path) -> Cluster:
     """Read a cluster file, whose paths are relative to its folder; raises UserError with file and key of a mistake."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the cluster file: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from error
+    document = read_toml(path, "cluster file")
     try:
         return msgspec.convert(_without_empty(document), Cluster, dec_hook=partial(_decode, path.parent))
     except msgspec.ValidationError as error:

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError, flag
+from p4sgd.host.files import read_toml
 from p4sgd.host.training.options import Fact, TrainingOptions, declarations, names_in, options_with
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -408,14 +409,7 @@ def options_file() -> Path | None:
 
 def _read_options(ctx: click.Context, path: Path) -> dict[str, Any]:
     """The values that a file has for the parameters of the running command; errors name file and key."""
-    import tomllib
-
-    try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the options file: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from error
+    table: Any = read_toml(path, "options file")
     _refuse_unknown_tables(ctx.find_root().command, table, path)
     words = ctx.command_path.split()[1:]
     for word in words:
