@@ -85,7 +85,8 @@ module p4sgd_cmac_usplus #(
     reg skips = 0;  // reception was reset within a frame, of which no more comes
     always @(posedge gt_txusrclk2) begin
         if (rx_axis_tvalid) starts <= rx_axis_tlast;
-        if (usr_rx_reset && !starts) {starts, skips} <= 2'b11;
+        if (usr_tx_reset) {starts, skips} <= 2'b10;
+        else if (usr_rx_reset && !starts) {starts, skips} <= 2'b11;
         else if (head != tail && rx_axis_tlast) skips <= 0;
     end
     reg [9:0] fault = 0;
@@ -117,7 +118,10 @@ module p4sgd_cmac_usplus #(
             bad <= is_bad;
         end
         if (rx_axis_tvalid || (skips && head != tail)) head <= head + 1;
-        if (usr_tx_reset) in_frame <= 0;
+        if (usr_tx_reset) begin  // loses what is on the line, the begun frame of a kernel before its reset too
+            in_frame <= 0;
+            head <= tail;
+        end
     end
 
     // What must not be set, and what must be the same.
