@@ -39,6 +39,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "switch": "switch",
     "worker": "serve",
+    "experiments": "experiments",
     "info": "info",
     "data": "data",
 }

@@ -276,3 +276,35 @@ def overlap(shown: "MiniBatch") -> Markup:
         _bare_rows(axes)
         axes.set_xlim(0, cycles)
         return _to_svg(axes, "overlap", "stages of the micro-batches of one mini-batch over time")
+
+
+def chart(
+    curves: Sequence[tuple[str, str, Sequence[Any], Sequence[Any]]],
+    x: str,
+    y: str,
+    name: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Markup:
+    """Curves, each with a label, a line style, places and values; bars if the places are texts."""
+    rows = list(dict.fromkeys(place for *_, places, _ in curves for place in places if isinstance(place, str)))
+    with _drawing(4.4, 3.4 if not rows else 1.4 + 0.2 * len(rows) * (1 + len(curves))) as axes:
+        for number, (label, style, places, values) in enumerate(curves):
+            colour, label = _COLOURS[_TURNS[number % len(_TURNS)]], _label(label)
+            if rows:
+                at = [rows.index(place) + 0.8 * number / len(curves) for place in places]
+                axes.barh(at, values, 0.7 / len(curves), label=label, color=colour)
+            else:
+                marker = "o^sDv"[number // len(_TURNS) % 5]
+                axes.plot(places, values, style, marker=marker, markersize=3.5, color=colour, label=label)
+        if rows:
+            axes.set_yticks([place + 0.4 - 0.4 / len(curves) for place in range(len(rows))], [*map(_label, rows)])
+            _bare_rows(axes)
+            axes.set_xlabel(y)
+            axes.set_xscale("log" if log_y else "linear")
+        else:
+            axes.set(xlabel=x, ylabel=y, xscale="log" if log_x else "linear", yscale="log" if log_y else "linear")
+        if curves:
+            axes.figure.legend(loc="outside lower center", ncols=2, fontsize=7, handlelength=2.4, columnspacing=1)
+        return _to_svg(axes, name, name)

@@ -23,13 +23,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.mpi import run_as_ranks
-from support.random_image import random_image
 from support.script import parser_of, show
 
 from p4sgd.host.devices.session import Session
 from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.distributed import Communicator, open_communicator
 from p4sgd.host.distributed.overlap import MergedSums, MessageTimes
+from p4sgd.host.experiments.cycles import random_image
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout

@@ -4,11 +4,11 @@ import random
 
 import pytest
 from support.jobs import configure, random_job, run_on, start
-from support.random_image import random_image
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.host.devices.diagnosis import diagnose_worker, explain_network_error
 from p4sgd.host.devices.session import Session
+from p4sgd.host.experiments.cycles import random_image
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import aggregator, registers
 from p4sgd.hw.spec.config import WorkerConfig

@@ -6,7 +6,6 @@ import random
 import pytest
 from support.bench import default_seed
 from support.jobs import random_job
-from support.random_image import random_image
 from support.xrt import CLOSED_EARLY, TINY, Machine, make_xclbin
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -14,6 +13,7 @@ from p4sgd.host.boards.library import XrtLibrary, open_library
 from p4sgd.host.devices.cluster import ClusterDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError
+from p4sgd.host.experiments.cycles import random_image
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
 

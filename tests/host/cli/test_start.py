@@ -102,7 +102,7 @@ def test_every_command_and_every_option_has_help(words, command):
 def test_commands_are_listed_in_the_order_of_use_and_no_sentence_is_cut():
     order = "train tune predict evaluate inspect export simulate generate build resources cluster doctor switch worker"
     for group, words, names in (
-        (main, [], f"{order} info data"),
+        (main, [], f"{order} experiments info data"),
         (commands()["data"], ["data"], "fetch prepare synth"),
     ):
         listed = run(*words, "--help").stdout.partition("Commands:")[2]

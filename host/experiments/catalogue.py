@@ -1,0 +1,11 @@
+"""All experiments by id."""
+
+from p4sgd.host.experiments import allreduce, area, columns, cycles, messages, scaling
+from p4sgd.host.experiments.experiment import Experiment
+
+_MODULES = (allreduce, scaling, area, cycles, messages, columns)
+
+EXPERIMENTS: dict[str, Experiment] = {
+    each.id: each
+    for each in sorted((e for module in _MODULES for e in module.EXPERIMENTS), key=lambda e: int(e.id[1:]))
+}
