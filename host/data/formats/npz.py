@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +34,18 @@ _CHUNK_BYTES = 1 << 18
 """Size of the parts that are decompressed; larger ones are slower."""
 
 
+class _StoredRows(NamedTuple):
+    """Rows of a matrix in an open archive.
+
+    ``rows`` gives those of a range, fastest in order; `EOFError` if the array is too short. ``end`` is that of a block
+    of about `BLOCK_VALUES` values, but at least one row, that begins at a row.
+    """
+
+    shape: tuple[int, int]
+    rows: Callable[[range], Any]
+    end: Callable[[int], int]
+
+
 class NpzSource(Source):
     """An .npz file. Labels, and the row pointers of a sparse matrix, are read as a whole.
 
@@ -43,12 +54,11 @@ class NpzSource(Source):
     """
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        needed = self.options.labels_needed
-        with _Archive.open(self.path) as archive, archive.features(whole=whole and self.ranks.size == 1) as stored:
+        with self._open(), self._features(whole=whole and self.ranks.size == 1) as stored:
             self._shape = samples, _ = stored.shape
             share = share_of(self.ranks, samples)
-            labels = archive.labels(samples, several=whole) if needed else None
-            beside = self._beside(archive, samples)
+            labels = self._labels(samples, several=whole) if self.options.labels_needed else None
+            beside = self._beside(samples)
             first = share.start
             while True:
                 end = share.stop if whole else stored.end(first)
@@ -63,63 +73,34 @@ class NpzSource(Source):
                 if first >= share.stop:
                     return
 
-    def _beside(self, archive: "_Archive", samples: int) -> dict[str, npt.NDArray[np.float64]]:
-        needed, like = self.options.labels_needed, self.options.like
-        # A model that knows no offsets leaves them alone, as other arrays.
-        roles = [*([WEIGHT] if needed else []), *(OFFSETS if like is None else filter(None, [like.offset]))]
-        found = {role: values for role in roles if (values := archive.numbers(role, samples)) is not None}
-        if like is not None and like.offset is not None and like.offset not in found:
-            raise UserError(f"{self.path}: has no array {like.offset}, with which the model was trained")
-        if all(kind in found for kind in OFFSETS):
-            raise UserError(f"{self.path}: has offsets and exposures: add the logarithms of these to the offsets")
-        return found
-
     def settle(self) -> FeatureSpace:
         (samples, count), like = self._shape, self.options.like
         if samples == 0:
-            raise UserError(f"{self.name}: there are no samples")
+            raise self._refusal("there are no samples")
         if like is not None and count != like.count:
-            raise UserError(f"{self.name}: there are {count} features, {like.count} are needed")
+            raise self._refusal(f"there are {count} features, {like.count} are needed")
         return FeatureSpace(count)
 
-
-class _StoredRows(NamedTuple):
-    """Rows of a matrix in an open archive.
-
-    ``rows`` gives those of a range, fastest in order; `EOFError` if the array is too short. ``end`` is that of a block
-    of about `BLOCK_VALUES` values, but at least one row, that begins at a row.
-    """
-
-    shape: tuple[int, int]
-    rows: Callable[[range], Any]
-    end: Callable[[int], int]
-
-
-class _Archive:
-    """An open archive of arrays."""
-
-    def __init__(self, path: Path, file: Any) -> None:
-        self._path = path
-        self._file = file
-
-    @classmethod
     @contextmanager
-    def open(cls, path: Path) -> Iterator["_Archive"]:
-        """Open an archive; `UserError` if it cannot be read or, also within the ``with`` block, is damaged."""
-        file = load_numpy(path, mmap=False)
-        if isinstance(file, np.ndarray):
-            raise UserError(f"{path}: is an .npy file by its contents: name it so")
+    def _open(self) -> Iterator[None]:
+        """Open the archive; `UserError` if it cannot be read or, also within the ``with`` block, is damaged."""
+        self._file = load_numpy(self.path, mmap=False)
+        if isinstance(self._file, np.ndarray):
+            raise self._refusal("is an .npy file by its contents: name it so")
         try:
-            with file:
-                yield cls(path, file)
+            with self._file:
+                yield
         except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{path}: is damaged or holds something else than numbers: {error}") from error
+            raise self._refusal(f"is damaged or holds something else than numbers: {error}") from error
 
     def _refusal(self, problem: str) -> UserError:
-        return UserError(f"{self._path}: {problem}")
+        return UserError(f"{self.name}: {problem}")
 
     def _damage(self, problem: str) -> UserError:
         return self._refusal(f"the sparse matrix is damaged: {problem}")
+
+    def _no_matrix(self, shape: tuple[int, ...]) -> UserError:
+        return self._refusal(f"features must be a matrix of samples and features, not of shape {shape}")
 
     def _find(self, keys: tuple[str, ...]) -> str | None:
         return next((key for key in keys if key in self._file), None)
@@ -130,7 +111,16 @@ class _Archive:
             raise self._refusal(f"holds {key}, but not as a NumPy array")
         return found
 
-    def labels(self, samples: int, *, several: bool) -> RawLabels:
+    def _member(self, name: str, kinds: str) -> npt.NDArray[Any]:
+        """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
+        found = self._file[name]
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
+            raise self._damage(f"{name} is not what SciPy saves")
+        return found
+
+    # -- labels and numbers of samples ---------------------------------------------------------------------------------
+
+    def _labels(self, samples: int, *, several: bool) -> RawLabels:
         """The labels of all samples; (samples, targets) only if there may be ``several`` targets."""
         key = self._find(LABEL_KEYS)
         if key is None:
@@ -144,7 +134,7 @@ class _Archive:
         if labels.shape != (samples,) and not targets:
             raise self._refusal(f"there are {samples} samples, but labels of shape {labels.shape}")
         if labels.dtype.kind not in "US":
-            check_numbers(labels.dtype, f"{self._path}, labels")
+            check_numbers(labels.dtype, f"{self.name}, labels")
             return RawLabels(labels)
         if targets:
             raise self._refusal(f"the labels of several targets must be numbers, not {labels.dtype}")
@@ -152,20 +142,31 @@ class _Archive:
         try:
             return RawLabels(which, [text.decode() if isinstance(text, bytes) else text for text in distinct.tolist()])
         except UnicodeDecodeError:
-            raise UserError(f"{self._path}, labels: hold bytes that are not UTF-8 text") from None
+            raise UserError(f"{self.name}, labels: hold bytes that are not UTF-8 text") from None
 
-    def numbers(self, role: str, samples: int) -> npt.NDArray[np.float64] | None:
-        key = self._find(KEYS[role])
-        if key is None:
-            return None
-        values = self._array(key)
-        check_numbers(values.dtype, f"{self._path}, {key}")
-        if values.size != samples or values.ndim > 2:
-            raise self._refusal(f"there are {samples} samples, but {key} of shape {values.shape}")
-        return values.reshape(-1).astype(np.float64)
+    def _beside(self, samples: int) -> dict[str, npt.NDArray[np.float64]]:
+        """Weights, offsets and exposures. A model that knows no offsets leaves them alone, as other arrays."""
+        like = self.options.like
+        roles = [*OFFSETS] if like is None else [like.offset] if like.offset is not None else []
+        roles += [WEIGHT] if self.options.labels_needed else []
+        keys = {role: key for role in roles if (key := self._find(KEYS[role])) is not None}
+        if like is not None and like.offset is not None and like.offset not in keys:
+            raise self._refusal(f"has no array {like.offset}, with which the model was trained")
+        if all(kind in keys for kind in OFFSETS):
+            raise self._refusal("has offsets and exposures: add the logarithms of these to the offsets")
+        found = {}
+        for role, key in keys.items():
+            values = self._array(key)
+            check_numbers(values.dtype, f"{self.name}, {key}")
+            if values.size != samples or values.ndim > 2:
+                raise self._refusal(f"there are {samples} samples, but {key} of shape {values.shape}")
+            found[role] = values.reshape(-1).astype(np.float64)
+        return found
+
+    # -- features ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def features(self, *, whole: bool) -> Iterator[_StoredRows]:
+    def _features(self, *, whole: bool) -> Iterator[_StoredRows]:
         """Open the features, without reading them if they are stored by rows.
 
         ``whole`` says that all rows will be read at once, which is possible for any matrix.
@@ -189,22 +190,12 @@ class _Archive:
                 yield self._sparse_rows(data, indices, (int(shape[0]), int(shape[1])))
         elif whole:
             try:
-                matrix: Any = scipy.sparse.load_npz(self._path)
+                matrix: Any = scipy.sparse.load_npz(self.path)
             except (NotImplementedError, TypeError, AttributeError, IndexError) as error:
                 raise self._refusal(f"holds no sparse matrix that SciPy could read: {error}") from error
             yield _StoredRows(matrix.shape, lambda which: matrix, lambda first: int(matrix.shape[0]))
         else:
             raise self._refusal(f"the sparse matrix is {name}, which cannot be read by rows: save it as csr")
-
-    def _member(self, name: str, kinds: str) -> npt.NDArray[Any]:
-        """An array of a sparse matrix, whose ``dtype.kind`` must be one of ``kinds``."""
-        found = self._file[name]
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds:
-            raise self._damage(f"{name} is not what SciPy saves")
-        return found
-
-    def _no_matrix(self, shape: tuple[int, ...]) -> UserError:
-        return self._refusal(f"features must be a matrix of samples and features, not of shape {shape}")
 
     def _stored(self, key: str) -> "_StoredArray":
         if f"{key}.npy" not in self._file.zip.namelist():
@@ -214,7 +205,7 @@ class _Archive:
     def _dense_rows(self, array: "_StoredArray", key: str, *, whole: bool) -> _StoredRows:
         if len(array.shape) != 2:
             raise self._no_matrix(array.shape)
-        check_numbers(array.dtype, f"{self._path}, array {key}")
+        check_numbers(array.dtype, f"{self.name}, array {key}")
         samples, columns = array.shape
         if array.columns_first and columns > 1 and not whole:
             raise self._refusal(f"array {key} is stored column by column: save numpy.ascontiguousarray({key})")
