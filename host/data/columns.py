@@ -59,7 +59,7 @@ class ReadOptions:
     """
 
     label_column: str | int | None = None
-    ignore_columns: tuple[str | int, ...] = ()
+    ignore_columns: Sequence[str | int] = ()
     labels_needed: bool = True
     like: FeatureSpace | None = None
     header: bool | None = None
@@ -70,12 +70,12 @@ class ReadOptions:
     weight_column: str | int | None = None
     offset_column: str | int | None = None
     exposure_column: str | int | None = None
-    target_columns: tuple[str | int, ...] = ()
+    target_columns: Sequence[str | int] = ()
     dates: str = "text"
-    categorical: tuple[str | int, ...] = ()
+    categorical: Sequence[str | int] = ()
     decimal: str | None = None
     thousands: str | None = None
-    missing_values: tuple[str, ...] = ()
+    missing_values: Sequence[str] = ()
     encoding: str | None = None
     id_column: str | int | None = None
 

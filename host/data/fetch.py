@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import new_file
 
@@ -80,33 +82,30 @@ def fetch(
     """
     if name not in originals:
         raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")
-    original = originals[name]
-    path, lock_file = directory / original.file_name, directory / LOCK_FILE
+    url, file_name = originals[name].url, originals[name].file_name
+    path, lock_file = directory / file_name, directory / LOCK_FILE
     lock = _read_lock(lock_file)
-    expected = (sha256 or lock.get(original.file_name) or "").lower()
+    expected = (sha256 or lock.get(file_name) or "").lower()
     downloaded = not path.exists()
-    if downloaded:
-        try:
+    try:
+        if downloaded:
             directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{directory}: cannot make the folder: {error.strerror}") from error
-        with new_file(path) as file:
-            found = _download(original.url, path, file, on_progress)
-            if expected and found != expected:
-                origin = "as given" if sha256 else "as before"
-                remedy = "give that checksum" if sha256 else f"remove its line from {lock_file}"
-                raise UserError(f"{original.url}: has SHA-256 {found}, not {expected} {origin}: to trust it, {remedy}")
-    else:
-        try:
+            with new_file(path) as file:
+                found = _download(url, path, file, on_progress)
+                if expected not in ("", found):
+                    trust = "as given: to trust it, give that checksum"
+                    trust = trust if sha256 else f"as before: to trust it, remove its line from {lock_file}"
+                    raise UserError(f"{url}: has SHA-256 {found}, not {expected} {trust}")
+        else:
             with open(path, "rb") as existing:
                 found = hashlib.file_digest(existing, "sha256").hexdigest()
-        except OSError as error:
-            raise UserError(f"{path}: cannot read: {error.strerror}") from error
-        if expected and found != expected:
-            raise UserError(f"{path}: has SHA-256 {found}, not {expected}: delete it and fetch it again")
-    pinned = lock.get(original.file_name) != found
+    except OSError as error:
+        raise UserError(f"{path}: cannot read or make it: {error.strerror}") from error
+    if expected not in ("", found):
+        raise UserError(f"{path}: has SHA-256 {found}, not {expected}: delete it and fetch it again")
+    pinned = lock.get(file_name) != found
     if pinned:
-        lock[original.file_name] = found
+        lock[file_name] = found
         with new_file(lock_file) as file:
             file.write(json.dumps(lock, indent=2, sort_keys=True).encode() + b"\n")
     return Fetched(path, found, downloaded, pinned and sha256 is None)
@@ -143,13 +142,10 @@ def _download(url: str, path: Path, file: BinaryIO, on_progress: Callable[[int, 
 
 def _read_lock(path: Path) -> dict[str, str]:
     try:
-        content = json.loads(path.read_text())
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise UserError(f"{path}: cannot read: {error.strerror}") from error
     except ValueError:
-        content = None
-    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise UserError(f"{path}: must hold names and checksums as JSON: put it right or delete it")
-    return content
+        raise UserError(f"{path}: must hold names and checksums as JSON: put it right or delete it") from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import msgspec
 import numpy as np
 
 from p4sgd.host.data.cells import EXACT
@@ -239,13 +240,6 @@ class LabelCoding:
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"task": self.task.value, "classes": list(self.classes), "names": list(self.names)}
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Undo `to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-        return cls(
-            **data | {"task": Task(data["task"]), "classes": tuple(data["classes"]), "names": tuple(data["names"])}
-        )
-
 
 @dataclass(frozen=True)
 class TargetCoding:
@@ -336,10 +330,10 @@ def fit_coding(
 
 
 def coding_from_json(data: dict[str, Any]) -> LabelCoding | TargetCoding:
-    """Undo `to_json` of either coding; `KeyError`, `TypeError` or `ValueError` for anything else."""
+    """Undo `to_json` of either coding; `KeyError` or `ValueError` for anything else."""
     if "targets" not in data:
-        return LabelCoding.from_json(data)
-    return TargetCoding(tuple(map(LabelCoding.from_json, data["rows"])), tuple(data["targets"]))
+        return msgspec.convert(data, LabelCoding)
+    return TargetCoding(msgspec.convert(data["rows"], tuple[LabelCoding, ...]), tuple(data["targets"]))
 
 
 def _check_range(task: Task, name: str, labels: FloatArray) -> None:

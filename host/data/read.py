@@ -85,9 +85,6 @@ def open_source(
     *,
     file_format: str | None = None,
     label_column: str | int | Sequence[str | int] | None = None,
-    ignore_columns: Sequence[str | int] = (),
-    categorical: Sequence[str | int] = (),
-    missing_values: Sequence[str] = (),
     **reading: Any,
 ) -> Source:
     """Open a data set, of which only the first bytes are read.
@@ -99,7 +96,7 @@ def open_source(
         file), or ``-`` for standard input. The extension gives the format (.libsvm .svm .svmlight .vw .csv .tsv .npz
         .npy .parquet .pq, text formats also with .gz .bz2 .xz after it), or ``file_format``, one of `FORMATS`; without
         either the first bytes do.
-    label_column, ignore_columns, categorical, missing_values, reading
+    label_column, reading
         See `p4sgd.host.data.columns.ReadOptions`. Several values of ``label_column`` are several targets.
 
     Raises
@@ -107,17 +104,8 @@ def open_source(
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
-    columns: Sequence[str | int | None]
-    columns = [label_column] if isinstance(label_column, str | int | None) else label_column
-    targets = tuple(column for column in columns[1:] if column is not None)
-    options = ReadOptions(
-        label_column=columns[0],
-        target_columns=targets,
-        ignore_columns=tuple(ignore_columns),
-        categorical=tuple(categorical),
-        missing_values=tuple(missing_values),
-        **reading,
-    )
+    first, *others = [label_column] if isinstance(label_column, str | int | None) else label_column
+    options = ReadOptions(label_column=first, target_columns=tuple(others), **reading)
     options.notation  # noqa: B018 (refuses characters that cannot be)
     delimiter, bits = options.delimiter, options.hash_bits
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -276,13 +277,9 @@ class TextColumn(Column):
 
 
 def column_from_json(data: Mapping[str, Any]) -> Column:
-    """Undo `Column.to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-    if data["values"] is not None:
-        return TextColumn(data["name"], data["gaps"], tuple(data["values"]))
-    numbers = data["name"], data["gaps"], data["truth"], data["mean"]
-    if "order" not in data:
-        return NumberColumn(*numbers)
-    return DateColumn(*numbers, data["order"], None if data["parts"] is None else tuple(data["parts"]))
+    """Undo `Column.to_json`; `KeyError` or `ValueError` for anything else."""
+    kind: type[Column] = DateColumn if "order" in data else NumberColumn
+    return msgspec.convert(data, TextColumn if data["values"] is not None else kind)
 
 
 @dataclass(frozen=True)

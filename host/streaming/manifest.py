@@ -1,10 +1,9 @@
 """Contents of a folder of prepared data: files, checksums, and a JSON manifest that is written last."""
 
-import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,8 +107,7 @@ def load_manifest(folder: Path, *, remedy: str = "prepare the data again") -> tu
     path, kind = folder / MANIFEST, dataclasses.replace(_KIND, hint=remedy, renewal=remedy)
     content, text = kind.load_text(path)
     with kind.decoding(path):
-        own = {"space": space_from_json(content["space"]), "labels": LabelCoding.from_json(content["labels"])}
-        manifest = msgspec.convert(content | own, Manifest)
+        manifest = msgspec.convert(content | {"space": space_from_json(content["space"])}, Manifest)
         if manifest.options.keys() != set(options_with(Fact.PREPARED)):
             raise ValueError("options are missing")
         return manifest, hashlib.sha256(text).hexdigest()
@@ -128,43 +126,25 @@ def hash_files(
     folder: Path, names: Iterable[str], on_progress: OnProgress, step: Step = Step.CHECK
 ) -> dict[str, FileFacts]:
     """Size and checksum of files; `UserError` if one cannot be read."""
-    facts, done = {}, 0
-    sizes = {name: _size(folder / name) for name in names}
-    for name, size in sizes.items():
-        digest = hashlib.sha256()
-        for data in _blocks(folder / name):
-            digest.update(data)
-            done += len(data)
-            on_progress(step, done, sum(sizes.values()))
-        facts[name] = FileFacts(size, digest.hexdigest())
+    facts, done, path = {}, 0, folder
+    try:
+        sizes = {name: (path := folder / name).stat().st_size for name in names}
+        for name, size in sizes.items():
+            path, digest = folder / name, hashlib.sha256()
+            with open(path, "rb") as file:
+                while data := file.read(_BLOCK_BYTES):
+                    digest.update(data)
+                    done += len(data)
+                    on_progress(step, done, sum(sizes.values()))
+            facts[name] = FileFacts(size, digest.hexdigest())
+    except OSError as error:
+        remedy = "prepare the data again with p4sgd data prepare"
+        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
     return facts
 
 
 def check_files(folder: Path, files: Mapping[str, FileFacts], on_progress: OnProgress) -> None:
     """Compare files with their recorded size and checksum; `UserError` if one is missing or damaged."""
-    for name, facts in files.items():
-        if _size(folder / name) != facts.bytes:
-            raise UserError(f"{folder / name}: does not have its {facts.bytes:,} bytes: prepare the data again")
     for name, facts in hash_files(folder, files, on_progress).items():
         if facts != files[name]:
             raise UserError(f"{folder / name}: is damaged: prepare the data again")
-
-
-def _size(path: Path) -> int:
-    with _reading(path):
-        return path.stat().st_size
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with _reading(path), open(path, "rb") as file:
-        while data := file.read(_BLOCK_BYTES):
-            yield data
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        remedy = "prepare the data again with p4sgd data prepare"
-        raise UserError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
