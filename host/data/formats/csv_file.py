@@ -1,8 +1,8 @@
 """CSV files: one sample per line, with or without a header.
 
 pyarrow parses some megabytes of text at a time. It reads numbers at once. If it rejects a block, because there are
-texts or gaps, all fields are read as texts, twice: to find out what the columns hold, and to make numbers of them. If
-it cannot even divide the lines into fields, Python's reader does, which says in what line the mistake is.
+texts or gaps, all fields are read as texts, twice: to find out what the columns hold, and to make numbers of them.
+Python's reader only looks for the line of a mistake.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import numpy as np
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
+from p4sgd.host.data.formats.source import NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.formats.text_file import (
     decoded,
@@ -44,6 +44,9 @@ _BLOCK_BYTES = 1 << 22
 
 _MAX_FIELD = 1 << 30
 """Maximum length of a field, for Python's reader, whose default is lower."""
+
+_BLANK = re.compile(r'\s*|"\s*"\s*')
+"""A line that is no sample."""
 
 _COUNTED = 3
 """A first line with so many fields 0, 1, 2 … beside texts may be pandas' header; fewer are soon those of a sample."""
@@ -125,7 +128,12 @@ class CsvSource(TableSource):
         texts = columns.labels if columns.id is None else (*columns.labels, columns.id)
         types |= {str(place): pa.string() for place in texts}
         names = list(map(str, range(columns.count)))
-        parsing = pa_csv.ParseOptions(delimiter=self._form.delimiter)
+        parsing = pa_csv.ParseOptions(
+            delimiter=self._form.delimiter,
+            invalid_row_handler=lambda row: (
+                "skip" if row.actual_columns == 1 and _BLANK.fullmatch(row.text) else "error"
+            ),
+        )
         conversion = pa_csv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -148,26 +156,21 @@ class CsvSource(TableSource):
         return space
 
     def _arrays(self) -> Iterator[Arrays]:
-        """The fields as texts, from pyarrow, or from where it fails, from Python's reader."""
+        """The fields as texts."""
         import pyarrow as pa
 
         columns, done = self.columns, 0
-        with contextlib.suppress(pa.ArrowInvalid):
+        try:
             for batch in self._parsed(pa.string(), []):
                 names = map(int, batch.schema.names)
                 yield Arrays.of(done, columns, dict(zip(names, batch.columns, strict=True)))
                 done += batch.num_rows
-            return
-        records = itertools.islice(self._records(), done, None)
-        while rows := list(itertools.islice(records, -(-BLOCK_VALUES // columns.count))):
-            for line, fields in rows:
+        except pa.ArrowInvalid as error:
+            for line, fields in self._records():
                 if len(fields) != columns.count:
-                    first = self._form.skipped or 1
-                    place = f"{self.name}, line {line}"
-                    raise UserError(f"{place}: has {len(fields)} fields, line {first} has {columns.count}")
-            texts = zip(*(fields for _, fields in rows), strict=True)
-            yield Arrays.of(done, columns, [pa.array(column, pa.string()) for column in texts])
-            done += len(rows)
+                    problem = f"has {len(fields)} fields, line {self._form.skipped or 1} has {columns.count}"
+                    raise UserError(f"{self.name}, line {line}: {problem}") from None
+            raise UserError(f"{self.name}: cannot be read as CSV: {error}") from error
 
     def _locate(self, row: int, column: int) -> str:
         line, _ = next(itertools.islice(self._records(), row, None))
@@ -195,26 +198,26 @@ class CsvSource(TableSource):
 
     def _text(self) -> Iterator[bytes]:
         """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there."""
-        with self._open() as file:
+        with self._open() as (file, end):
             done = 0
-            for text in line_blocks(file, _BLOCK_BYTES):
-                whole = text + self._rest_of_field(file, text, done)
+            for text in line_blocks(file, _BLOCK_BYTES, end):
+                whole = text + self._rest_of_field(file, end, text, done)
                 self._look_for_codes(whole, first=done == 0)
                 done += len(whole)
                 yield whole
 
-    def _rest_of_field(self, file: BinaryIO, text: bytes, done: int) -> bytes:
+    def _rest_of_field(self, file: BinaryIO, end: int, text: bytes, done: int) -> bytes:
         """Further lines up to the end of the quoted field in which a text ends, if it does, after ``done`` bytes of
         others; `UserError` if the field does not end, or is as long as only one can be that does not."""
-        end, opened, parts = len(text), _open_quote(text, self._form.delimiter), []
+        size, opened, parts = len(text), _open_quote(text, self._form.delimiter), []
         while opened is not None:
-            line = file.readline()
-            if not line or end - opened > _MAX_FIELD:
+            line = file.readline() if file.tell() < end else b""
+            if not line or size - opened > _MAX_FIELD:
                 raise self._unclosed(done + opened)
             parts.append(line)
             again = _open_quote(b'"' + line, self._form.delimiter)
-            opened = None if again is None else opened if again == 0 else end + again - 1
-            end += len(line)
+            opened = None if again is None else opened if again == 0 else size + again - 1
+            size += len(line)
         return b"".join(parts)
 
     def _look_for_codes(self, text: bytes, *, first: bool) -> None:
@@ -231,7 +234,7 @@ class CsvSource(TableSource):
     def _unclosed(self, left: int) -> UserError:
         """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
         line = lines_before(self._utf8, self.ranks, self._form.skipped) + 1
-        with self._open() as file:
+        with self._open() as (file, _):
             while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
                 left -= len(text)
@@ -240,7 +243,7 @@ class CsvSource(TableSource):
             remedy = " in the lines that this process reads: read the file with one process"
         return UserError(f"{self.name}, line {line}: a quoted field does not end{remedy}")
 
-    def _open(self) -> contextlib.AbstractContextManager[BinaryIO]:
+    def _open(self) -> contextlib.AbstractContextManager[tuple[BinaryIO, int]]:
         return open_share(self._utf8, self.ranks, self._form.skipped, self._watch)
 
 

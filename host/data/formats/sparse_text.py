@@ -110,8 +110,8 @@ class SparseTextSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         known, lines, compiled = self.space, 0, False
         self._samples, self._least, self._most = 0, MAX_INDEX, -1
-        with open_share(self.path, self.ranks, on_open=self._watch) as file:
-            for text in line_blocks(file, _BLOCK_BYTES):
+        with open_share(self.path, self.ranks, on_open=self._watch) as (file, end):
+            for text in line_blocks(file, _BLOCK_BYTES, end):
                 compiled |= len(text) >= _COMPILED_BYTES
                 text += b"" if text.endswith(b"\n") else b"\n"
                 count = text.count(b"\n")

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import re
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -136,21 +137,16 @@ def temporary_file(blocks: Iterable[bytes]) -> Any:
 @contextmanager
 def open_share(
     path: Path, ranks: Communicator, skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
-) -> Iterator[BinaryIO]:
-    """Open a text file, as `open_data`, for one of several shares of its lines: (which, how many).
+) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a text file, as `open_data`, at the beginning of this rank's share of its lines; and the share's end.
 
     Shares have the same number of bytes, rounded to whole lines. A line break in quotes counts as the end of a line.
     The ``skipped`` lines at the beginning belong to no share.
     """
     with open_data(path, on_open) as file:
-        if ranks.size == 1:
-            for _ in range(skipped):
-                file.readline()
-            yield file
-        else:
-            begin, end = _bounds(file, ranks, skipped)
-            file.seek(begin)
-            yield io.BufferedReader(_Part(file, end - begin), _BLOCK)
+        begin, end = _bounds(file, ranks, skipped)
+        file.seek(begin)
+        yield file, end
 
 
 def lines_before(path: Path, ranks: Communicator, skipped: int = 0) -> int:
@@ -160,14 +156,13 @@ def lines_before(path: Path, ranks: Communicator, skipped: int = 0) -> int:
     with open_data(path) as file:
         begin, _ = _bounds(file, ranks, skipped)
         file.seek(0)
-        before = _Part(file, begin)
-        return sum(block.count(b"\n") for block in iter(lambda: before.read(_BLOCK), b""))
+        return sum(block.count(b"\n") for block in line_blocks(file, _BLOCK, begin))
 
 
-def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the last line."""
-    while block := file.read(size) + file.readline():
-        yield block
+def line_blocks(file: BinaryIO, size: int, end: int) -> Iterator[bytes]:
+    """A file up to the end of a line, in blocks of whole lines: ``size`` bytes and the rest of the last line."""
+    while block := file.read(min(size, end - file.tell())):
+        yield block + file.readline() if file.tell() < end else block
 
 
 def one_word_each(line: bytes) -> bytes:
@@ -175,28 +170,13 @@ def one_word_each(line: bytes) -> bytes:
     return re.sub(rb":\s+", b":", line)
 
 
-class _Part(io.RawIOBase):
-    """The next ``size`` bytes of a file."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self._file.read(min(len(buffer), self._left))
-        buffer[: len(block)] = block
-        self._left -= len(block)
-        return len(block)
-
-
 def _bounds(file: BinaryIO, ranks: Communicator, skipped: int) -> tuple[int, int]:
-    """Offsets at which a share begins and ends."""
+    """Offsets at which a share begins and ends; that of a single process has no end."""
     for _ in range(skipped):
         file.readline()
     start = file.tell()
+    if ranks.size == 1:
+        return start, sys.maxsize
     share = share_of(ranks, file.seek(0, io.SEEK_END) - start)
 
     def line_at(place: int) -> int:

@@ -61,44 +61,9 @@ def test_sparse_npz(tmp_path, form):
     assert isinstance(data.features, scipy.sparse.csr_array)
     assert np.array_equal(data.features.toarray(), matrix.toarray())
     assert data.labels.tolist() == list(range(20))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"X": X}, "has no labels"),
-        ({"a": X, "y": Y}, "has no features: an array 'features' or 'X' is needed; there are a, y"),
-        ({"X": X, "y": Y[:2]}, "3 samples, but labels of shape .2,"),
-        ({"X": X, "y": np.array([0, np.inf, 1])}, "label of sample 2 is inf"),
-        ({"X": np.where(X == 4, np.nan, X), "y": Y}, "row 2, feature 2: the value is nan"),
-        ({"X": X.astype(str), "y": Y}, "array X: must hold numbers"),
-        ({"X": X.astype(object), "y": Y}, "is damaged or holds something else than numbers"),
-        ({"X": X[0], "y": Y}, "must be a matrix"),
-        ({"X": X, "y": np.array(["a", "", "b"])}, "the label of sample 2 is missing: leave that sample out"),
-        ({"X": X, "y": np.array([b"a", b"b", b"\xff"])}, "labels: hold bytes that are not UTF-8 text"),
-        (
-            {"X": X, "y": np.array([1, 2, 2**64 - 1], np.uint64)},
-            "the label of sample 3 is 18446744073709551615, too large",
-        ),
-        ({"X": X, "y": np.array("a")}, "3 samples, but labels of shape"),
-        ({"format": np.array(b"lil"), "shape": np.array([3, 2]), "y": Y}, "holds no sparse matrix"),
-        ({"X": X[:0], "y": Y[:0]}, "there are no samples"),
-        ({**SPARSE, "shape": np.array(3)}, "must be a matrix"),
-        ({**SPARSE, "shape": np.array([3.0, 2.0])}, "the sparse matrix is damaged: shape"),
-        ({**SPARSE, "format": np.array([b"csr"])}, "the sparse matrix is damaged: format"),
-        ({**SPARSE, "indptr": np.array([0.0, 1, 2, 3])}, "the sparse matrix is damaged: indptr"),
-        ({**SPARSE, "indptr": np.array([0, 2, 1, 3], np.uint8)}, "the sparse matrix is damaged: its row pointers"),
-        ({**SPARSE, "indices": np.array([0, 1])}, "the sparse matrix is damaged: it does not have one index per value"),
-    ],
-)
-def test_wrong_npz(tmp_path, arrays, message):
-    path = tmp_path / "data.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(UserError, match=f"^{path}.*{message}"):
+    np.savez(path, format=np.array(b"lil"), shape=np.array([3, 2]), y=Y)
+    with pytest.raises(UserError, match="holds no sparse matrix"):
         read_dataset(path)
-    if "label" not in message:
-        with pytest.raises(UserError, match=f"^{path}.*{message}"):
-            read_dataset(path, labels_needed=False, like=FeatureSpace(2))
 
 
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
@@ -158,33 +123,6 @@ def test_the_index_of_pandas_is_no_column(tmp_path, index):
     assert read_dataset(path).labels.tolist() == [7, 8]
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (
-            {"a": [[1], [2]], "label": [0, 1]},
-            ", column 1 .a.: holds list<.*>, neither numbers, texts nor dates: .*--ignore-c",
-        ),
-        ({"a": [1, np.nan], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing .nan.: fill it in or"),
-        ({"a": [1, None], "label": [0, 1]}, ", row 2, column 1 .a.: the value is missing"),
-        ({"b": [0, 1], "a": [1, np.inf], "y": [0, 1]}, ", row 2, column 2 .a.: the value is inf: it must be finite"),
-        ({"a": [1, 2], "label": [0, None]}, ", row 2, column 2 .label.: the label is missing: leave that"),
-        (
-            {"a": [1, 2], "label": [0, -(2**53)]},
-            ", row 2, column 2 .label.: the label is -9007199254740992, too large to be told",
-        ),
-        ({"a": [1, 2], "label": [0, np.nan]}, ", row 2, column 2 .label.: the label is missing"),
-        ({"label": [0, 1]}, ": there is only a label column"),
-        ({"a": pa.array([], pa.float64()), "label": pa.array([], pa.float64())}, ": there are no samples"),
-    ],
-)
-def test_wrong_parquet(tmp_path, table, message):
-    path = tmp_path / "data.parquet"
-    pq.write_table(pa.table(table), path)
-    with pytest.raises(UserError, match=f"^{path}{message}"):
-        read_dataset(path)
-
-
 def test_npy_and_misnamed_files(tmp_path):
     path = tmp_path / "data.npy"
     np.save(path, np.column_stack([X, Y]))
@@ -196,8 +134,6 @@ def test_npy_and_misnamed_files(tmp_path):
         read_dataset(tmp_path / "a.npz")
     np.save(path, np.array([[2**60, 2**53 - 1], [3, -(2**53) + 1]]))
     assert read_dataset(path).labels.tolist() == [2**53 - 1, -(2**53) + 1]
-    with pytest.raises(UserError, match=f"the label of sample 1 is {2**60}, too large"):
-        read_dataset(path, label_column=1)
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UserError, match="it holds Python objects, not numbers"):
         read_dataset(path)

@@ -1,6 +1,5 @@
 """A data file read in blocks, or by several ranks, is what one process reads as a whole, mistakes included."""
 
-import gzip
 import io
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, read_in_blo
 from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.formats.text_file import lines_before, open_share
+from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
 from p4sgd.host.errors import UserError
 
 SIZES = [2, 3, 8]
@@ -43,9 +42,9 @@ def check_shares(source, size, **options):
     return [part.features.shape[0] for part in parts]
 
 
-def check_blocks(path):
+def check_blocks(path, **options):
     """The same of blocks; returns their number."""
-    whole, (blocks, count) = read_dataset(path), read_in_blocks(path)
+    whole, (blocks, count) = read_dataset(path, **options), read_in_blocks(path, **options)
     assert dense(blocks.features).tobytes() == dense(whole.features).tobytes()
     assert blocks.features.dtype == whole.features.dtype
     assert (blocks.sparse, blocks.space, blocks.remarks) == (whole.sparse, whole.space, whole.remarks)
@@ -67,7 +66,7 @@ def test_every_format(tmp_path, small_blocks, name, texts):
     assert sorted(check_shares(few, 7)) == [0] * 5 + [1] * 2
 
 
-@pytest.mark.parametrize("kind", ["float32", "int8", "compressed", "row groups", "iris", "signs", "from 0"])
+@pytest.mark.parametrize("kind", ["float32", "int8", "compressed", "row groups", "iris", "signs", "from 0", "words"])
 def test_other_types_and_sets(tmp_path, small_blocks, kind):
     x, labels = make_samples(3, 41, 13)
     path = tmp_path / "made.npz"
@@ -81,15 +80,19 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
     elif kind == "from 0":  # which the last line tells
         path = tmp_path / "made.libsvm"
         path.write_text("1 2:1 5:3\n0 7:1\n" * 20 + "1 0:1\n")
+    elif kind == "words":  # values in the same column are added in the same order
+        path, values = tmp_path / "made.vw", np.random.default_rng(3).normal(size=(41, 40)).tolist()
+        rows = (" ".join(f"w{place % 30}:{value!r}" for place, value in enumerate(row)) for row in values)
+        path.write_text("".join(f"{place % 2} |n {row}\n" for place, row in enumerate(rows)))
     elif kind == "compressed":
         np.savez_compressed(path, X=(100 * x).round(), y=labels)
     else:
         np.savez(path, X=x if kind == "iris" else (10 * x).astype(kind), y=labels)
-    source = kind if kind == "iris" else path
-    check_blocks(source)
+    source, options = kind if kind == "iris" else path, {"hash_bits": 6} if kind == "words" else {}
+    check_blocks(source, **options)
     for size in SIZES:
-        counts = check_shares(source, size)
-        assert max(counts) - min(counts) <= (3 if kind in ("signs", "from 0") else 1)
+        counts = check_shares(source, size, **options)
+        assert max(counts) - min(counts) <= (3 if kind in ("signs", "from 0", "words") else 1)
 
 
 @settings(max_examples=100)
@@ -98,9 +101,10 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
     ended=st.booleans(),
     size=st.integers(1, 9),
     skipped=st.integers(0, 3),
+    block_size=st.integers(1, 30),
     mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-def test_every_line_is_in_one_share(lines, ended, size, skipped, mark, tmp_path_factory):
+def test_every_line_is_in_one_share(lines, ended, size, skipped, block_size, mark, tmp_path_factory):
     path = tmp_path_factory.mktemp("lines") / "file.txt"
     text = b"\n".join(lines) + b"\n" * ended
     if text.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\xef\xbb\xbf")):
@@ -110,67 +114,12 @@ def test_every_line_is_in_one_share(lines, ended, size, skipped, mark, tmp_path_
     first, found = skipped, []
     for rank in range(size):
         ranks = SimpleNamespace(rank=rank, size=size)
-        with open_share(path, ranks, skipped) as file:
-            share = list(file)
+        with open_share(path, ranks, skipped) as (file, end):
+            share = [line for block in line_blocks(file, block_size, end) for line in io.BytesIO(block)]
         assert not share or lines_before(path, ranks, skipped) == first
         first += len(share)
         found += share
     assert found == list(io.BytesIO(text))[skipped:]
-
-
-GOOD, NO_LABEL = b"1 1:2\n" * 40, b"1,2,a\n" * 40
-MISTAKES = [
-    ("data.libsvm", GOOD + b"1 2:x\n", "line 41: the value of feature 2 is 'x'"),
-    ("data.libsvm", GOOD + b"1 0:1\n1 4:nan\n" + GOOD, "line 42: the value of feature 4 is nan"),
-    ("data.csv", NO_LABEL + b"1,,b\n" + NO_LABEL, "line 41, column 2: the value is missing"),
-    ("data.csv", NO_LABEL + b"1,2,\n" + NO_LABEL, "line 41, column 3: the label is missing"),
-    ("data.csv", NO_LABEL + b"1,2,3\n", "line 41, column 3: the label is '3', but 'a' before"),
-    ("data.csv", NO_LABEL + b"x,2,a\n", "line 41, column 1: 'x' is not a number"),
-    ("data.csv", NO_LABEL + b"1,2\n" + NO_LABEL, "line 41: has 2 fields, line 1 has 3"),
-    ("data.csv", NO_LABEL + b"1,inf,a\n", "line 41, column 2: the value is inf"),
-    *[(name, (47, 3, np.inf), "row 48, feature 4: the value is inf") for name in ("data.npy", "sparse.npz")],
-    ("data.parquet", (47, 3, np.inf), "row 48, column 4 (c3): the value is inf"),
-    *[(name, (47, -1, np.nan), "the label of sample 48 is missing") for name in ("data.npy", "data.npz")],
-    ("data.parquet", (47, -1, np.nan), "row 48, column 8 (label): the label is missing"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "message"), MISTAKES)
-def test_mistakes_are_told_with_their_place(tmp_path, small_blocks, name, content, message):
-    """By the rank that has the place; of labels also by others, without it."""
-    if isinstance(content, bytes):
-        paths = [tmp_path / name, tmp_path / f"{name}.gz"]
-        for path, packed in zip(paths, (content, gzip.compress(content)), strict=True):
-            path.write_bytes(packed)
-    else:
-        row, column, value = content
-        features, labels = make_samples(6)
-        (labels if column < 0 else features[:, column])[row] = value
-        paths = [write_data(tmp_path, name, features, labels)]
-    for path in paths:
-        told = {}
-
-        def read(ranks, path=path, told=told):
-            try:
-                read_dataset(path, communicator=ranks)
-            except UserError as error:
-                told[ranks.size, ranks.rank] = str(error)
-                raise
-
-        with pytest.raises(UserError) as blocks:
-            read_in_blocks(path)
-        for size in (1, 3):
-            with pytest.raises(UserError):
-                run_ranks(size, read)
-        assert message in str(blocks.value)
-        assert message in told[1, 0]
-        right = [message in text for (size, _), text in told.items() if size == 3]
-        assert right == [True] or "label" in message
-    if len(paths) == 2:
-        path.write_bytes(packed[:-5])
-        for read in (read_dataset, read_in_blocks):
-            with pytest.raises(UserError, match="damaged or cut off"):
-                read(path)
 
 
 CSC = scipy.sparse.csc_array(np.eye(4))

@@ -8,7 +8,6 @@ from support.data_files import make_samples, read_in_blocks, use_small_blocks, w
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
-from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.errors import UserError
 
 READING = {
@@ -28,14 +27,12 @@ def weights():
 
 
 @pytest.mark.parametrize("name", READING)
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", ["weights", "offset", "exposure"])
-def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind, compiled):
+def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind):
     """Offsets also without labels, as a model that has been trained with them needs them."""
     if name.endswith("vw") and kind == "exposure":
         kind = "offset"
     use_small_blocks(monkeypatch)
-    monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", 0 if compiled else 1 << 30)
     numbers = {"weights": weights, "offset": weights - 1, "exposure": weights + 0.5}[kind]
     path, reading = write_data(tmp_path, name, *make_samples(3), numbers, kind), _reading(name, kind)
     whole, (blocks, count) = read_dataset(path, **reading), read_in_blocks(path, **reading)
@@ -108,22 +105,6 @@ def test_bases_are_offsets(tmp_path):
     other.write_text("| a b\n'tag | c\n")
     assert read_dataset(plain).offsets is None
     assert read_dataset(other, like=data.space, labels_needed=False).offsets.tolist() == [0, 0]
-
-
-def test_arrays_that_are_refused(tmp_path):
-    for weights, says in (
-        (np.ones(4), r"weights of shape \(4,\)"),
-        (np.array(["a"] * 3), "weights: must hold"),
-    ):
-        np.savez(tmp_path / "data.npz", X=np.ones((3, 2)), y=np.ones(3), weights=weights)
-        with pytest.raises(UserError, match=says):
-            read_dataset(tmp_path / "data.npz")
-    np.savez(tmp_path / "both.npz", X=np.ones((3, 2)), y=np.ones(3), offset=np.ones(3), exposure=np.ones(3))
-    with pytest.raises(UserError, match=r"both.npz: has offsets and exposures: add the logarithms"):
-        read_dataset(tmp_path / "both.npz")
-    np.savez(tmp_path / "with.npz", X=np.ones((3, 2)), y=np.ones(3), exposure=np.ones(3))
-    with pytest.raises(UserError, match=r"data.npz: has no array exposure, with which the model was trained"):
-        read_dataset(tmp_path / "data.npz", like=read_dataset(tmp_path / "with.npz").space, labels_needed=False)
 
 
 def test_a_header_is_found_beside_the_weights(tmp_path):
