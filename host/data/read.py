@@ -104,8 +104,8 @@ def open_source(
     UserError
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
-    first, *others = [label_column] if isinstance(label_column, str | int | None) else label_column
-    options = ReadOptions(label_column=first, target_columns=tuple(others), **reading)
+    labels: Sequence[Any] = [label_column] if isinstance(label_column, str | int | None) else label_column
+    options = ReadOptions(label_column=labels[0], target_columns=labels[1:], **reading)
     options.notation  # noqa: B018 (refuses characters that cannot be)
     delimiter, bits = options.delimiter, options.hash_bits
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
