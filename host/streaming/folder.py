@@ -24,7 +24,7 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress
 from p4sgd.host.streaming.manifest import MANIFEST, Array, Manifest, check_files, load_manifest, open_array
 from p4sgd.host.training.class_weights import spell_class_weight
-from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
@@ -161,7 +161,7 @@ class PreparedFolder(PreparedData):
         )
 
     def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """See `p4sgd.host.training.dealing.deal_columns`. A run asks several times, mostly for the same workers, and it
+        """See `p4sgd.host.training.dealing.columns`. A run asks several times, mostly for the same workers, and it
         takes seconds for millions of columns: the last answer is kept."""
         asked = options, network, [(shard.config, shard.unit, shard.units.tobytes()) for shard in shards]
         if self._dealt is not None and self._dealt[0] == asked:

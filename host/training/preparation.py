@@ -31,7 +31,7 @@ from p4sgd.host.image.packing import count_values, quantized_values
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.training.class_weights import BALANCED, check_class_weight, weigh
-from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
 from p4sgd.host.training.offsets import check_offsets, without_offsets
 from p4sgd.host.training.options import TrainingOptions

@@ -16,7 +16,7 @@ from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
-from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.columns import choose_hot, deal_columns
 from p4sgd.host.training.dealing.units import deal_to_device, deal_units
 from p4sgd.host.training.events import Events, Note, Remarks
 from p4sgd.host.training.options import TrainingOptions
@@ -84,8 +84,6 @@ class Workers:
         ranks = self.sample_ranks
         if ranks is None or self._session is not None:
             return
-        from p4sgd.host.training.dealing.columns import choose_hot
-
         # Dense data have no heat: every sample may have every feature.
         heat = prepared.heat() if prepared.heat else np.full(prepared.space.count, prepared.samples)
         total, network = prepared.shards[0].total, ranks.packets

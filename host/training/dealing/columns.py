@@ -37,29 +37,50 @@ _ENOUGH = 0.9
 """Zeros are skipped for so much of the time or less: predictions are up to 4 % off, and packing takes longer."""
 
 
-def deal_by_heat(
+def deal_columns(
     shards: Sequence[Shard],
-    heat: HeatArray | None,
+    scaling: Scaling | Whitening,
     options: TrainingOptions,
-    samples: int,
-    values: Callable[[int], Values] | None,
     *,
-    network: bool,
+    samples: int,
+    values: Callable[[int], Values],
+    network: bool = False,
+    may_read_zeros: bool = False,
 ) -> Dealt:
-    """`deal_columns` where there is something to choose; without ``values`` zeros cannot be skipped."""
-    if values is None and heat is None:
+    """Deal sparse columns by heat, for boards that read all lines or that pass over zeros, whichever is faster.
+
+    Parameters
+    ----------
+    shards
+        The workers, with units by their shares.
+    values
+        Gives what is not 0 in so many of the first samples, which are in random order: whole micro-batches, or all.
+    network
+        Whether sparse workers are processes that exchange packets, which takes them time.
+    may_read_zeros
+        Whether workers that cannot skip zeros read them where ``skip_zeros`` is ``always``, instead of being refused.
+
+    Raises `UserError` if the workers cannot hold the columns that way, or if zeros are to be skipped and cannot be.
+    """
+    heat = scaling.heat if isinstance(scaling, Scaling) else None
+    if heat is None and options.skip_zeros != "always":
         return Dealt(list(shards))
-    skip = "never" if values is None else options.skip_zeros
-    dealer = _Dealer(shards, heat, samples, dataclasses.replace(options, skip_zeros=skip), PACKETS_NS * network)
+    if (problem := skipping_problem(shards, scaling, options)) is not None:
+        if options.skip_zeros == "always" and not may_read_zeros:
+            raise problem
+        if heat is None:
+            return Dealt(list(shards))
+        options = dataclasses.replace(options, skip_zeros="never")
+    dealer = _Dealer(shards, heat, samples, options, PACKETS_NS * network)
     before, before_ns = dealer.deal()
-    if values is None or skip == "never":
+    if options.skip_zeros == "never":
         return before
     total = shards[0].total
     width = total if heat is None else int(heat.sum()) // samples + 1
     sampled = min(samples, SAMPLED, max(1, _SAMPLED_VALUES // width // BANKS) * BANKS)
     dealer.lines = ListedLines(values(sampled), dealer.order, shards[0].unit, total, options)
     after, after_ns = dealer.deal()
-    if after_ns > _ENOUGH * before_ns and skip != "always":
+    if after_ns > _ENOUGH * before_ns and options.skip_zeros != "always":
         return before
     where = "on boards" if before.split is None else "with sparse workers"
     return after._replace(

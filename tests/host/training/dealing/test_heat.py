@@ -14,7 +14,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image import Shard
 from p4sgd.host.image.contents import Values
 from p4sgd.host.training import TrainingOptions
-from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.costs import ENTRY_NS, PACKETS_NS
 from p4sgd.host.training.dealing.units import partition, take_turns, units_held
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig

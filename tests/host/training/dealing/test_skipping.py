@@ -21,7 +21,7 @@ from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.repartition import first_values
 from p4sgd.host.training import TrainingOptions, preparation, train
-from p4sgd.host.training.dealing import deal_columns
+from p4sgd.host.training.dealing.columns import deal_columns
 from p4sgd.host.training.dealing.costs import ListedLines
 from p4sgd.host.training.dealing.units import deal_units, partition
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
