@@ -102,10 +102,12 @@ class GLM(BaseEstimator):
                 self.__dict__ = before
             raise
 
+    def _chosen(self) -> dict[str, Any]:
+        return {name: plain_value(name, getattr(self, name)) for name in parameters_of(classifies=self._classifies)}
+
     def _options(self, **others: Any) -> TrainingOptions:
         """The options of a run; `ValueError` if a parameter has the wrong type, or a value that is not allowed."""
-        self._validate_params()
-        chosen = {name: plain_value(name, getattr(self, name)) for name in parameters_of(classifies=self._classifies)}
+        chosen = self._chosen()
         suitable = {name: classifies(each) == self._classifies for name, each in LOSSES.items()}
         if not suitable.get(ELSEWHERE.get(chosen["loss"], chosen["loss"]), True):
             what = "classification" if self._classifies else "regression"
@@ -173,7 +175,8 @@ class GLM(BaseEstimator):
         """Train for an epoch on a data set of samples ``X``."""
         if hasattr(self, "model_") and self.model_.space.offset is not None:
             raise ValueError("the model was trained with offsets, which partial_fit does not take: fit with warm_start")
-        self._validate_params()
+        with value_errors():
+            TrainingOptions(**self._chosen())
         weights = data.sample_weights
         start, data, calls = self._start(partial=True), data.counted(), getattr(self, "n_iter_", 0)
         began, before = self._beginning, 0 if start is None else start.epochs

@@ -4,18 +4,15 @@ import contextlib
 import dataclasses
 import inspect
 import textwrap
-import types
 import warnings
 from collections.abc import Callable, Iterator
-from numbers import Integral, Real
 from typing import Any, TypeVar, get_args
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from p4sgd.host.errors import UserError, in_python
 from p4sgd.host.losses import LOSSES, Loss, Task
-from p4sgd.host.training.options import Declaration, TrainingOptions, declarations, names_in
+from p4sgd.host.training.options import Declaration, TrainingOptions, declarations
 
 OTHERS = {
     "device": ("emulator", "What trains: ``emulator``; ``rtl``, the simulated Verilog; or ``cluster``."),
@@ -49,7 +46,7 @@ def parameters_of(*, classifies: bool) -> dict[str, Declaration]:
 
 
 def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
-    """Give an estimator a constructor with the options of training, their descriptions and scikit-learn's constraints.
+    """Give an estimator a constructor with the options of training and their descriptions.
 
     scikit-learn takes the names of parameters from the constructor's signature, as do notebooks. ``loss`` is the
     default.
@@ -73,7 +70,6 @@ def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
         __init__.__signature__ = signature  # type: ignore[attr-defined]
         __init__.__qualname__ = f"{cls.__name__}.__init__"
         setattr(cls, "__init__", __init__)  # noqa: B010 - mypy refuses the assignment
-        setattr(cls, "_parameter_constraints", {name: _constraints(name, each) for name, each in declared.items()})  # noqa: B010
         if cls.__doc__:  # python -OO has none
             cls.__doc__ = inspect.cleandoc(cls.__doc__).replace("{parameters}", "\n".join(entries))
         return cls
@@ -84,33 +80,10 @@ def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
 _FIELDS = {field.name: field for field in dataclasses.fields(TrainingOptions)}
 
 
-def _constraints(name: str, declared: Declaration) -> list[Any]:
-    """What scikit-learn checks of an option: its type, and its choices or range."""
-    expected = _FIELDS[name].type
-    kinds = get_args(expected) if isinstance(expected, types.UnionType) else (expected,)
-    if declared.choices is not None and name != "loss":  # what other programs call a loss has a better message
-        return [StrOptions(set(names_in(declared.choices)))]
-    low = declared.least if declared.above is None else declared.above
-    high = declared.most if declared.below is None else declared.below
-    ends = (low is not None and declared.above is None, high is not None and declared.below is None)
-    closed = {(True, True): "both", (True, False): "left", (False, True): "right", (False, False): "neither"}[ends]
-    found: list[Any] = []
-    for kind in kinds:
-        if kind in (int, float):
-            found.append(Interval(Integral if kind is int else Real, low, high, closed=closed))
-        else:
-            found.append({types.NoneType: None, bool: "boolean"}.get(kind, getattr(kind, "__origin__", kind)))
-    if kinds == (str,) and name != "loss":  # a number of columns or of micro-batches
-        found.append(Integral)
-    return found
-
-
 def plain_value(name: str, value: Any) -> Any:
     """An option as Python's own type, which NumPy's numbers are not; an int where floats are meant becomes one."""
     plain = value.item() if isinstance(value, np.generic) else value
     expected = _FIELDS[name].type
-    if type(plain) is bool and expected is not bool:  # which scikit-learn takes for 0 and 1
-        raise ValueError(f"{name} must be a number, not {value!r}")
     return float(plain) if type(plain) is int and float in (expected, *get_args(expected)) else plain
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from importlib import import_module
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from p4sgd.host.errors import UserError, flag, option
 
@@ -75,17 +76,19 @@ class Declaration:
         """The meaning, with the names of other parameters."""
         return re.sub(r"\{(\w+)\}", r"``\1``", self.help)
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise a `UserError` if a value is not allowed."""
+    def check(self, name: str, expected: Any, value: Any) -> None:
+        """Raise a `UserError` if a value is not of the ``expected`` type, or not allowed."""
         if self.choices is not None and value not in (known := tuple(names_in(self.choices))):
             raise UserError(f"must be one of {', '.join(map(str, known))}, not {value!r}", field=name)
-        bounds = (("at least", self.least), ("at most", self.most), ("more than", self.above), ("below", self.below))
-        if not isinstance(value, Real):  # of NumPy, too
-            if any(bound is not None for _, bound in bounds):
-                raise UserError(f"must be a number, not {value!r}", field=name)
+        kinds = get_args(expected) or (expected,)
+        if not any(_is_of(kind, value) for kind in kinds):
+            words = " or ".join(_KINDS[kind][1] for kind in kinds)
+            raise UserError(f"must be {words}, not {value!r}", field=name)
+        if not isinstance(value, Real):
             return
         if not isinstance(value, Integral) and not math.isfinite(value):
             raise UserError(f"must be a finite number, not {value}", field=name)
+        bounds = (("at least", self.least), ("at most", self.most), ("more than", self.above), ("below", self.below))
         for allowed, bound in bounds:
             if bound is not None and not _COMPARED[allowed](value, bound):
                 given = value if isinstance(value, Integral) else f"{value:g}"  # of a large one, all digits
@@ -93,6 +96,20 @@ class Declaration:
 
 
 _COMPARED = {"at least": operator.ge, "at most": operator.le, "more than": operator.gt, "below": operator.lt}
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    bool: (bool, "True or False"),
+    str: (str, "a text"),
+    NoneType: (NoneType, "None"),
+}
+"""Values of each type of an option, NumPy's numbers among them, and what messages call them."""
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value is of a type; of others than `_KINDS` any is, which is checked elsewhere."""
+    return kind not in _KINDS or (isinstance(value, _KINDS[kind][0]) and (kind is bool) == isinstance(value, bool))
 
 
 def _declared(default: Any, help: str, **more: Any) -> Any:
@@ -356,9 +373,8 @@ class TrainingOptions:
         get_loss(self.loss)
         for name in ("split", "merge"):  # a number may be given as one
             object.__setattr__(self, name, str(getattr(self, name)))
-        for name, declaration in declarations().items():
-            if getattr(self, name) is not None:
-                declaration.check(name, getattr(self, name))
+        for field in dataclasses.fields(self):
+            field.metadata["declaration"].check(field.name, field.type, getattr(self, field.name))
         for wrong, name, problem in self._problems():
             if wrong:
                 raise UserError(problem, field=name)
@@ -391,7 +407,7 @@ class TrainingOptions:
         yield self.batch % BANKS, "batch", problem
         problem = f"must be at most the {self.stored} stored planes, not {self.precision}: lower it or store more"
         yield self.precision > self.stored, "precision", problem
-        wrong = self.unit is not None and (not isinstance(self.unit, int) or self.unit not in UNITS)
+        wrong = self.unit is not None and self.unit not in UNITS
         yield wrong, "unit", f"must be one of {', '.join(map(str, UNITS))}, not {self.unit}"
         problem = f"has no effect without {option('alpha')}, of which it is a part: add that, or take {option('l1')}"
         yield self.alpha is None and self.l1_ratio is not None, "l1_ratio", problem
@@ -460,10 +476,9 @@ class TrainingOptions:
         return dataclasses.asdict(self)
 
 
-def declarations(names: Iterable[str] | None = None) -> dict[str, Declaration]:
-    """The declarations of all options, or of some, by name."""
-    found = {field.name: field.metadata["declaration"] for field in dataclasses.fields(TrainingOptions)}
-    return found if names is None else {name: each for name, each in found.items() if name in names}
+def declarations() -> dict[str, Declaration]:
+    """The declarations of all options by name."""
+    return {field.name: field.metadata["declaration"] for field in dataclasses.fields(TrainingOptions)}
 
 
 def options_with(fact: Fact) -> tuple[str, ...]:
