@@ -152,7 +152,6 @@ def resources(config: "NamedConfig", unit: str, board: str | None, out: Path | N
 
 
 def _show_unit(output: Output, unit: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
-    """Print the document of a unit, whose total is compared with the ``limits`` of a board."""
     output.say(f"{unit['unit']}:")
     total, *shares = (
         {"name": name.replace("_", " "), "instances": None, **unit[name]}
@@ -201,7 +200,6 @@ def _board_of(config: "NamedConfig | None", board: str | None, where: str) -> st
 
 
 def _need_board(config: "NamedConfig | None", board: str | None, where: str) -> str:
-    """`_board_of`, which must be there."""
     found = _board_of(config, board, where)
     if found is None:
         of = "for which board? name it" if config is None else f"configuration {config} is for no board: name one"

@@ -96,7 +96,6 @@ def _examine_network(
     config: "NamedConfig | None",
     fault: dict[str, float],
 ) -> bool:
-    """Examine the network of a device and print what is found; returns whether it is well."""
     from p4sgd.host.devices import CLUSTER, DEVICES, open_device
 
     if not DEVICES[device].has_network:
@@ -129,7 +128,6 @@ def _examine_network(
 
 
 def _test_boards(output: Output, xclbin: Path, boards: Sequence[str], *, size: int, loopback: bool) -> bool:
-    """Run the self-test of boards and print what it finds; returns whether all is well."""
     from p4sgd.host.boards.xrt import XrtAddress, find_boards, parse_device
     from p4sgd.host.doctor import Finding, Result
     from p4sgd.host.doctor.card import examine_card

@@ -37,11 +37,9 @@ class NameFrom(click.ParamType):
         return list(names_in(self._names))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """The values, for ``--help``."""
         return f"[{'|'.join(self._known())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse any other value and list the known ones."""
         if value not in (known := names_in(self._names)):
             from p4sgd.host.losses import ELSEWHERE
             from p4sgd.hw.spec.registry import choices
@@ -54,7 +52,6 @@ class NameFrom(click.ParamType):
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The values that begin with what is typed."""
         return [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
 
 
@@ -217,7 +214,6 @@ link_faults = together(
 
 
 def _options_of(names: Iterable[str]) -> _Decorator[Any]:
-    """Add an option for each of these fields of `TrainingOptions`, as it is declared there."""
     options, wanted = [], set(names)
     for field in dataclasses.fields(TrainingOptions):
         if field.name not in wanted:

@@ -58,12 +58,10 @@ class Output:
 
     @cached_property
     def results(self) -> "Console":
-        """The console on standard output."""
         return _console(stderr=False, quiet=self.silent)
 
     @cached_property
     def remarks(self) -> "Console":
-        """The console on standard error."""
         return _console(stderr=True, quiet=self.silent)
 
     @property
@@ -72,7 +70,6 @@ class Output:
         return not (self.quiet or self.silent) and self.remarks.is_terminal
 
     def document(self, content: Mapping[str, Any]) -> None:
-        """Print the JSON document, with ``as_json``."""
         if self.as_json and not self.silent:
             click.echo(json.dumps(_finite(content), allow_nan=False))
 
@@ -92,7 +89,6 @@ class Output:
             click.echo(f"{click.get_current_context().command_path}: {text}", err=True)
 
     def warn(self, text: str) -> None:
-        """Print a warning, even with ``quiet``."""
         _print(self.remarks, f"warning: {text}")
 
     def table(

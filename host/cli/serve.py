@@ -40,7 +40,6 @@ _control = options.together(
 
 
 def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, bytes | None]":
-    """The address of a control socket, and the secret in the file ``token``."""
     from p4sgd.host.rpc.address import ControlAddress
     from p4sgd.host.rpc.token import read_token
 

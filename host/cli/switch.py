@@ -34,7 +34,6 @@ _cluster_option = options.path(
 
 
 def _read_cluster(file: Path | None) -> "tuple[Path, Cluster]":
-    """A cluster file, by default that of the local cluster."""
     from p4sgd.host.aggregators.cluster_file import read_cluster
     from p4sgd.host.serve.local_cluster import local_cluster_file
 
@@ -44,7 +43,6 @@ def _read_cluster(file: Path | None) -> "tuple[Path, Cluster]":
 
 @contextlib.contextmanager
 def _controller_of(file: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
-    """The cluster of a file and the controller of its aggregator, which is closed at the end."""
     from p4sgd.host.aggregators.opening import open_controller
 
     _, cluster = _read_cluster(file)
@@ -199,7 +197,6 @@ def status(cluster: Path | None, interval: float, output: Output) -> None:
 
 
 def _stuck_document(cluster: "Cluster", job: "Job", stuck: Sequence["WaitingSlot"]) -> dict[str, Any]:
-    """The slots that do not move, and the workers that they wait for."""
     from p4sgd.host.links.udp import address_text
 
     known = {(worker.local_mac, worker.port): worker for worker in cluster.workers}

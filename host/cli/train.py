@@ -232,7 +232,6 @@ def _run_folds(output: Output, request: "TrainingRequest", folds: int, ranks: Co
 
 
 def _print_folds(output: Output, done: "Sequence[Fold]", **summaries: Mapping[str, float]) -> None:
-    """A table with a row for each fold, and then for each summary."""
     names = [name for name in FOLD_METRICS if done and name in done[0].metrics]
     lines: list[tuple[list[object], Mapping[str, Any]]] = [
         ([fold.number, fold.samples, fold.result.best_epoch], fold.metrics) for fold in done
@@ -313,7 +312,6 @@ class _Display(Events):
         self._output.table(columns, _split_rows(split, [name.number for name in names]), remark=True)
 
     def print(self) -> None:
-        """Print the table of epochs."""
         if self._epochs and not self._output.as_json:
             self._output.results.print(self._table(self._output.results), soft_wrap=True)
 

@@ -84,7 +84,6 @@ class Communicator:
         return [failure]
 
     def abort(self, status: int) -> NoReturn:
-        """End all ranks at once with an exit status."""
         raise SystemExit(status)
 
 

@@ -86,12 +86,10 @@ class GLMClassifier(ClassifierMixin, GLM):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """See the class."""
         return np.atleast_2d(self.model_.linear()[0])
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64]:
-        """See the class."""
         return np.atleast_1d(self.model_.linear()[1])
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:

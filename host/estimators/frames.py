@@ -26,7 +26,6 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of an array."""
         return self.rows.shape
 
 

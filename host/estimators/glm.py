@@ -215,7 +215,6 @@ class GLM(BaseEstimator):
         return self
 
     def _stream_remark(self, start: Start | None, data: Dataset) -> str | None:
-        """A remark on what scales the samples of a stream."""
         if start is None and data.samples < HANDFUL:
             made = f"the scaling of features is made of {data.samples} sample{'s' * (data.samples > 1)}"
             return f"{made}, and anew while fewer than {ENOUGH} have come: give the first call some hundred"
@@ -227,7 +226,6 @@ class GLM(BaseEstimator):
         return drift_remark(start.scaling, data)
 
     def _weights(self, X: Any, sample_weight: Any) -> npt.NDArray[np.float64] | None:
-        """Weights of samples, checked: at least 0."""
         if sample_weight is None:
             return None
         checked: npt.NDArray[np.float64] = _check_sample_weight(

@@ -59,13 +59,11 @@ class GLMRegressor(RegressorMixin, GLM):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """See the class."""
         coefficients = self.model_.linear()[0]
         return coefficients[np.newaxis] if self._of_column else coefficients
 
     @property
     def intercept_(self) -> Any:
-        """See the class."""
         intercept = self.model_.linear()[1]
         return np.array([intercept]) if self._of_column else np.asarray(intercept)[()]  # a number of NumPy
 

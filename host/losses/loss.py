@@ -139,7 +139,6 @@ class Loss(ABC):
         return self.residual(z, y)
 
     def table(self, segments: int = TABLE_SEGMENTS) -> LossTable:
-        """See `fit_table`."""
         return fit_table(self.psi, segments, self.shape)
 
 

@@ -144,7 +144,6 @@ class _Sums:
         return Moments.unpack(self._values.pop(block), self._samples, self._low[columns], self._high[columns])
 
     def finish(self) -> None:
-        """Wait for the sums of other ranks."""
         for number in list(self._started):
             self._wait(number)
 
@@ -165,7 +164,6 @@ def _by_columns(features: Features) -> Any:
 
 
 def _moments(features: Any, scaling: Scaling, columns: slice) -> Moments:
-    """The moments of some columns of what `_by_columns` gives."""
     part = features[:, columns]
     moments = Moments.empty(part.shape[1])
     scaling = Scaling(scaling.kind, scaling.offset[columns], scaling.scale[columns], signed=scaling.signed)

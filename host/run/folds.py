@@ -34,7 +34,6 @@ class Fold:
     metrics: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         result = self.result
         rate = {"learning_rate": result.best.learning_rate} if isinstance(result, TrainingResult) else {}
         about = {"fold": self.number, "samples": self.samples, "epoch": result.best_epoch}

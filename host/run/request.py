@@ -160,8 +160,6 @@ def _resumed(request: TrainingRequest, saved: Checkpoint, ranks: Communicator) -
 
 
 def _check_options(request: TrainingRequest, began: Mapping[str, Any], what: str, remedy: str) -> None:
-    """Refuse a request that names others than these options."""
-
     def words(name: str, value: Any) -> str:
         if value is None:
             return f"without {option(name)}"
@@ -197,7 +195,6 @@ def _check_unfinished(saved: Checkpoint, epochs: int, *, wanted: bool) -> None:
 
 
 def _find(saved: Checkpoint, what: str) -> str:
-    """The name of a checkpoint's data or test data, if they are still there."""
     name = saved.origin.get(what)
     if name is None or not (is_builtin(name) or Path(name).exists()):
         words = "DATA" if what == "data" else f"--{what} DATA"

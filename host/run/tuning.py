@@ -67,7 +67,6 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Mean of the scores; NaN if one is not defined."""
         return float(np.mean(self.scores)) if self.scores else math.nan
 
     @property
@@ -77,7 +76,6 @@ class Trial:
 
     @property
     def picked(self) -> dict[str, Any]:
-        """The options that are searched for."""
         return {name: getattr(self.options, name) for name in ("precision", "batch", "l2")}
 
     def to_json(self) -> dict[str, Any]:

@@ -230,7 +230,6 @@ class CheckpointFile:
         self.last = _last_epoch(states)
 
     def save(self, run: Run, states: Sequence[State]) -> None:
-        """Write the file; raises a `UserError` if it cannot be written."""
         self._epochs = self._epochs or [[] for _ in states]
         arrays: Arrays = {}
         rows = []
@@ -255,7 +254,6 @@ class CheckpointFile:
 
 
 def _name(array: str, row: int) -> str:
-    """Name of a row's array in the file."""
     return f"{array}.{row}" if row else array
 
 

@@ -283,12 +283,10 @@ class EpochMetrics:
         return metrics
 
     def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:
-        """Those of the training samples as the hardware reads them."""
         prepared = self._prepared
         return quantised_activations(prepared.images, parts, prepared.features, prepared.samples, self._ranks)
 
     def _clamped(self, weights: WeightArray, train: Dataset) -> FloatArray:
-        """Activations of the unrounded training samples, clamped as in training."""
         prepared = self._prepared
         form, known, real = prepared.features, prepared.space.count, WEIGHT.to_real(weights)
         bias = float((real[known:] * prepared.map.offset[known:]).sum())

@@ -61,7 +61,6 @@ class EpochRecord:
     counters: tuple[dict[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, with the metrics on the same level."""
         return {
             "epoch": self.epoch,
             "learning_rate": self.learning_rate,
@@ -137,5 +136,4 @@ class Remarks:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All remarks."""
         return (*self._kept, *self._passing)

@@ -192,7 +192,6 @@ def score_activations(
 def _of_column(
     model: Model | ModelSet, coding: LabelCoding, z: FloatArray, labels: FloatArray, weights: FloatArray | None
 ) -> dict[str, Any]:
-    """scikit-learn's metrics of a single column of labels."""
     from sklearn import metrics  # takes longer to import than training on a small data set
 
     predicted, how = model.predictions(z), {"sample_weight": weights}

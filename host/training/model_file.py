@@ -89,7 +89,6 @@ class Model:
 
     @property
     def rows(self) -> "tuple[Model, ...]":
-        """Itself, as the only row."""
         return (self,)
 
     def linear(self) -> tuple[FloatArray, float]:
@@ -142,7 +141,6 @@ class Model:
         return z
 
     def predictions(self, z: FloatArray) -> FloatArray:
-        """`predict` of samples with these activations."""
         return self.labels.predictions(z)
 
     def predict(self, data: Dataset) -> FloatArray:
@@ -165,37 +163,30 @@ class ModelSet:
 
     @property
     def coefficients(self) -> FloatArray:
-        """float64 (rows, features)."""
         return np.stack([row.coefficients for row in self.rows])
 
     @property
     def intercept(self) -> FloatArray:
-        """float64 (rows,)."""
         return np.array([row.intercept for row in self.rows])
 
     @property
     def weights(self) -> WeightArray:
-        """int32 (rows, features) or (rows, features + 1)."""
         return np.stack([row.weights for row in self.rows])
 
     @property
     def loss(self) -> str:
-        """See `Model`."""
         return self.rows[0].loss
 
     @property
     def features(self) -> FeatureFormat:
-        """See `Model`."""
         return self.rows[0].features
 
     @property
     def scaling(self) -> "Scaling | Whitening | None":
-        """See `Model`."""
         return self.rows[0].scaling
 
     @property
     def space(self) -> FeatureSpace:
-        """See `Model`."""
         return self.rows[0].space
 
     def linear(self) -> tuple[FloatArray, FloatArray]:
@@ -234,7 +225,6 @@ class ModelSet:
         return z if self.softmax is None else self.softmax.logits(z)
 
     def predictions(self, z: FloatArray) -> FloatArray:
-        """`predict` of samples with these activations."""
         return self.labels.predictions(self.logits(z))
 
     def predict(self, data: Dataset) -> FloatArray:
@@ -248,7 +238,6 @@ def _with_features(encoding: TableEncoding | None, data: Dataset) -> Dataset:
 
 
 def _check_offsets(model: Model, data: Dataset) -> None:
-    """Refuse samples without the offsets that a model has been trained with, or with others."""
     trained, given = model.space.offset, data.offset_kind
     if given is not None and trained is None:
         raise UserError(f"{data.name}: the model was trained without {given}s: leave them out")

@@ -142,7 +142,6 @@ class _Graph:
         return name
 
     def columns(self) -> str:
-        """The axis of columns."""
         return self.constant("columns", np.array([1]))
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:

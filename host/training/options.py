@@ -69,11 +69,9 @@ class Declaration:
     facts: Fact = Fact.NONE
 
     def for_command(self) -> str:
-        """The meaning, with the flags of other options."""
         return re.sub(r"\{(\w+)\}", lambda found: flag(found[1]).split("/")[0], self.help)
 
     def for_parameter(self) -> str:
-        """The meaning, with the names of other parameters."""
         return re.sub(r"\{(\w+)\}", r"``\1``", self.help)
 
     def check(self, name: str, expected: Any, value: Any) -> None:
@@ -457,7 +455,6 @@ class TrainingOptions:
 
     @property
     def stored(self) -> int:
-        """Bit planes that are stored (S)."""
         return self.precision if self.planes is None else self.planes
 
     @property
@@ -472,7 +469,6 @@ class TrainingOptions:
         return choose_unit(features + self.bias) if self.unit is None else self.unit
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return dataclasses.asdict(self)
 
 

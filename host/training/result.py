@@ -57,11 +57,9 @@ class TrainingResult:
 
     @property
     def best(self) -> EpochRecord:
-        """The record of the best epoch."""
         return self.history[self.best_epoch - 1]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for reports."""
         return {
             **self.summary,
             "epochs": [record.to_json() for record in self.history],
@@ -98,7 +96,6 @@ class ResultSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the rows."""
         return self.model.labels.row_names
 
     @property
@@ -139,11 +136,9 @@ class ResultSet:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Facts about the run that are those of all rows, as plain data."""
         return common([row.summary for row in self.rows]) | {"labels": self.model.labels.to_json()}
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for reports."""
         rows = []
         for name, row in zip(self.names, self.rows, strict=True):
             facts = row.to_json()

@@ -247,7 +247,6 @@ class Trials:
         return models
 
     def _train(self, trials: Sequence[Sequence[Model]], samples: slice) -> None:
-        """Train all trials on some mini-batches."""
         if self._alone:
             for (model,) in trials:
                 model.train(samples)

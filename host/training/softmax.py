@@ -63,7 +63,6 @@ class Softmax:
         return result
 
     def probabilities(self, z: FloatArray) -> FloatArray:
-        """float64 (samples, classes)."""
         result: FloatArray = np.exp(_log_softmax(self.logits(z)))
         return result
 

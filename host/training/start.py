@@ -40,7 +40,6 @@ class Start:
     guess: bool = True
 
     def row(self, row: int) -> "Start":
-        """What a row starts from."""
         return replace(self.rows[row], refit=self.refit) if self.rows else self
 
     @property

@@ -156,7 +156,6 @@ def _joined(
     options: TrainingOptions,
     start: Start,
 ) -> ResultSet:
-    """The result of all rows, measured as one model."""
     coding = prepared.targets.coding
     labels = {"train": prepared.targets.labels, **{name: labels for name, (_, labels) in held_out.items()}}
     weights = dict(results[0].weights)

@@ -77,7 +77,6 @@ class Workers:
         return placement, ({remark: False} if remark else {}) | dict.fromkeys(warnings, True)
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
-        """Begin a row with its training set, loss, state and remarks."""
         self.prepared, self._loss, self._state, self._remarks = prepared, loss, state, remarks
         self.source = None
         self._show_dealt(first=self._session is None)
