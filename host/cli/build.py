@@ -231,7 +231,12 @@ def _build_kernels(
     return xclbin
 
 
-@click.command()
+@click.group()
+def build() -> None:
+    """Write or check folders for AMD's tools."""
+
+
+@build.command()
 @click.option("--aggregator", is_flag=True, help="Build an aggregator between the board's ports instead of a worker.")
 @click.option(
     "--debug",
@@ -256,7 +261,7 @@ def vitis(
         output.say(f"largest memory image of a worker: {xclbin.memory.image_bytes >> 20:,} MiB")
 
 
-@click.command()
+@build.command()
 @_board_options(_SHELLS)
 def selftest(config: "NamedConfig", board: str | None, out: Path, output: Output, **how: Any) -> None:
     """Write the folder from which Vitis builds a test of a board.
@@ -270,7 +275,7 @@ def selftest(config: "NamedConfig", board: str | None, out: Path, output: Output
     _build_kernels(output, config, board, out, commands, self_test=True, **how)
 
 
-@click.command()
+@build.command()
 @options.count(
     "--megahertz",
     1,
@@ -295,7 +300,7 @@ def vivado(config: "NamedConfig", board: str | None, out: Path, megahertz: int, 
     _show_folder(output, out, files, facts, ["make check", "make engine", "make bitstream"])
 
 
-@click.command()
+@build.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--edited", is_flag=True, help="Files were changed on purpose: check that they still fit each other.")
 @options.output(file=False)
@@ -334,7 +339,7 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     output.say(f"nothing wrong: {', '.join(report.done)}")
 
 
-@click.command()
+@build.command()
 @click.argument("name", type=click.Choice(["heartbeat"]))
 @options.folder
 @options.common
@@ -352,12 +357,3 @@ def demo(name: str, out: Path, output: Output) -> None:
     commands = [f"sh build_{name}.sh", f"vivado -mode batch -source {heartbeat.PROGRAM}"]
     output.written({"demonstration": name, "out": str(out), "next": commands}, files)
     output.say(f"next, in {out}, with Vivado: {commands[0]}, then, with a card: {commands[1]}")
-
-
-@click.group()
-def build() -> None:
-    """Write or check folders for AMD's tools."""
-
-
-for _command in (vitis, vivado, selftest, check, demo):
-    build.add_command(_command)

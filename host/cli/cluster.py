@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from p4sgd.hw.spec.config import NamedConfig
 
 
-@click.command()
+@click.group()
+def cluster() -> None:
+    """Start a cluster of processes on this machine, show it or end it."""
+
+
+@cluster.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @options.count("--workers", 1, "Number of workers, without a FILE.", most=32, default=4)
 @options.count("--racks", 1, "Racks of these workers, each with a switch of its own below the switch.", most=31)
@@ -68,7 +73,7 @@ def up(
     output.say("  p4sgd cluster down")
 
 
-@click.command()
+@cluster.command()
 @options.common
 def down(output: Output) -> None:
     """End the cluster that p4sgd cluster up has started."""
@@ -86,7 +91,7 @@ def down(output: Output) -> None:
     output.say(f"the cluster has ended; logs stay in {state['folder']}")
 
 
-@click.command()
+@cluster.command()
 @options.common
 def status(output: Output) -> None:
     """Show the processes of the local cluster.
@@ -109,12 +114,3 @@ def status(output: Output) -> None:
             output.say(f"start {each['name']} again: {each['command']}", whole=True)
         output.say("or p4sgd cluster down ends the others, and p4sgd cluster up starts all anew")
         raise click.exceptions.Exit(FAILED)
-
-
-@click.group()
-def cluster() -> None:
-    """Start a cluster of processes on this machine, show it or end it."""
-
-
-for _command in (up, down, status):
-    cluster.add_command(_command)

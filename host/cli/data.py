@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from p4sgd.hw.spec.config import NamedConfig
 
 
-@click.command()
+@click.group()
+def data() -> None:
+    """Make, fetch or prepare data sets."""
+
+
+@data.command()
 @click.argument("name", type=options.NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))
 @click.option(
     "--out",
@@ -53,7 +58,7 @@ def _shapes() -> Iterable[str]:
     return (*SHAPES, *TABLES)
 
 
-@click.command()
+@data.command()
 @click.argument("name", type=options.NameFrom("shape", "p4sgd.host.cli.data:_shapes"), metavar="NAME")
 @options.path(
     "--out",
@@ -116,7 +121,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
-@click.command()
+@data.command()
 @options.data
 @options.path("--out", "DIR", "Folder to make; it is called DIR.unfinished until it is complete.", required=True)
 @click.option(
@@ -174,12 +179,3 @@ def prepare(data: str, out: Path, memory: int, config: "NamedConfig | None", out
         f"images{' without lines of zeros' * skipping} "
         f"for {chosen.workers} worker{'s' * (chosen.workers > 1)}, {size / 1e6:,.1f} MB"
     )
-
-
-@click.group()
-def data() -> None:
-    """Make, fetch or prepare data sets."""
-
-
-for _command in (synth, fetch, prepare):
-    data.add_command(_command)

@@ -50,7 +50,15 @@ def _controller_of(file: Path | None) -> "Iterator[tuple[Cluster, Controller]]":
         yield cluster, controller
 
 
-@click.command()
+@click.group()
+def switch() -> None:
+    """Build, load or run an aggregator, or show what it does."""
+
+
+switch.add_command(serve)
+
+
+@switch.command()
 @click.option(
     "--target",
     type=options.NameFrom("target", ("bmv2", "tofino")),
@@ -100,7 +108,7 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
         output.say(line)
 
 
-@click.command()
+@switch.command()
 @_cluster_option
 @options.common
 def deploy(cluster: Path | None, output: Output) -> None:
@@ -147,7 +155,7 @@ def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
     return controller
 
 
-@click.command()
+@switch.command()
 @_cluster_option
 @click.option("--interval", type=click.FloatRange(0, 3600), default=1.0, help="Seconds between the two readings.")
 @options.common
@@ -243,7 +251,7 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> Iterator[str]:
         yield "and more of this kind: p4sgd switch slots lists all"
 
 
-@click.command()
+@switch.command()
 @_cluster_option
 @options.common
 def slots(cluster: Path | None, output: Output) -> None:
@@ -269,7 +277,7 @@ def slots(cluster: Path | None, output: Output) -> None:
     output.records(found, names, texts=0)
 
 
-@click.command()
+@switch.command()
 @_cluster_option
 @options.common
 def counters(cluster: Path | None, output: Output) -> None:
@@ -295,7 +303,7 @@ def counters(cluster: Path | None, output: Output) -> None:
         output.table([f"{part}: counter" if part else "counter", "count", "what it counts"], rows, texts=3)
 
 
-@click.command()
+@switch.command()
 @_cluster_option
 @options.count("--job", 0, "Number of the job; needed where several are served.", most=255)
 @options.common
@@ -317,12 +325,3 @@ def clear(cluster: Path | None, job: int | None, output: Output) -> None:
         controller.end(place)
     output.document({"place": place, "job": number})
     output.say(f"job {number} in place {place} has ended; a run of it that was under way is lost")
-
-
-@click.group()
-def switch() -> None:
-    """Build, load or run an aggregator, or show what it does."""
-
-
-for _command in (build, deploy, serve, status, slots, counters, clear):
-    switch.add_command(_command)
