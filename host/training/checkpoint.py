@@ -234,17 +234,14 @@ class CheckpointFile:
         arrays: Arrays = {}
         rows = []
         for row, (state, epochs) in enumerate(zip(states, self._epochs, strict=True)):
-            remarks = list(map(str, state.remarks))
-            facts = _Row(remarks)
+            facts = _Row(list(map(str, state.remarks)))
             if state.weights is not None:
                 # Each epoch is converted to text only once: a history may become long. It is an array, because the size
                 # of the header is limited.
                 epochs += [json.dumps(vars(record)).encode() for record in state.history[len(epochs) :]]
                 arrays[_name("weights", row)] = state.weights.values
                 arrays[_name("history", row)] = np.frombuffer(b"\n".join(epochs), np.uint8)
-                facts = _Row(
-                    remarks, state.first_rate, state.divisor, state.idle, stalled=state.stalled, level=state.level
-                )
+                facts = dataclasses.replace(facts, **{name: getattr(state, name) for name in _NUMBERS})
                 if (best := state.best) is not None:
                     arrays[_name("best_weights", row)] = best.weights.values
                     facts = dataclasses.replace(facts, best_epoch=best.epoch, best_score=best.score)
@@ -269,6 +266,10 @@ class _Row:
     best_score: float = 0.0
     stalled: int = 0
     level: float | None = None
+
+
+_NUMBERS = ("first_rate", "divisor", "idle", "stalled", "level")
+"""Facts about a row that are fields of its state."""
 
 
 @dataclass(frozen=True)
@@ -310,14 +311,5 @@ def _state(arrays: Arrays, facts: _Row, row: int, size: int) -> State:
         if not 1 <= facts.best_epoch <= len(history):
             raise ValueError(f"the best model is of epoch {facts.best_epoch}")
         best = Best(facts.best_epoch, facts.best_score, weights("best_weights"))
-    return State(
-        weights=weights("weights"),
-        history=history,
-        remarks=facts.remarks,
-        first_rate=facts.first_rate,
-        divisor=facts.divisor,
-        idle=facts.idle,
-        stalled=facts.stalled,
-        level=facts.level,
-        best=best,
-    )
+    numbers: dict[str, Any] = {name: getattr(facts, name) for name in _NUMBERS}
+    return State(weights("weights"), history, facts.remarks, best=best, **numbers)
