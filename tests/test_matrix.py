@@ -1,7 +1,8 @@
 """Weights are a function of the data and of the options that describe the problem, and of nothing else.
 
 The tables of `support.matrix` say which problems are tried, and by which other ways: workers, configurations, storage,
-files, prepared folders, resumed runs, ranks, clusters and Verilog.
+files, prepared folders, resumed runs, ranks, clusters and Verilog. That estimators lead to the same is in
+`tests/host/test_estimators.py`.
 """
 
 import os
@@ -9,24 +10,8 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import sklearn.datasets
 from support.matrix import MATRIX, PROBLEMS, SLOW_WAYS, WAYS, Lab
-
-import p4sgd
-
-ESTIMATORS = {
-    "logistic": (p4sgd.GLMClassifier, {}),
-    "hinge": (p4sgd.GLMClassifier, {"loss": "hinge", "batch": 32, "workers": 3}),
-    "l1": (p4sgd.GLMClassifier, {"l1": 0.01}),
-    "whitened": (p4sgd.GLMClassifier, {"precondition": "block"}),
-    "iris": (p4sgd.GLMClassifier, {"validation_fraction": 0.2}),
-    "squared": (p4sgd.GLMRegressor, {"loss": "squared"}),
-    "quantile": (p4sgd.GLMRegressor, {"loss": "quantile", "quantile": 0.8}),
-    "staleness": (p4sgd.GLMClassifier, {"staleness": 1, "batch": 64}),
-}
-"""Problems with data of scikit-learn that estimators train too: the class and its parameters."""
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +44,3 @@ def test_every_way_leads_to_the_same_weights(lab, problem, way):
 @pytest.mark.parametrize("problem", sorted(PROBLEMS.keys() - MATRIX.keys()))
 def test_workers_lead_to_the_same_weights(lab, problem):
     assert lab.by(problem, "2 workers") == lab.train(problem)
-
-
-@pytest.mark.parametrize("problem", ESTIMATORS)
-def test_estimators_train_the_models_of_the_command(lab, problem):
-    lab.train(problem)
-    expected = p4sgd.load_model(f"{problem}.model")
-    kind, parameters = ESTIMATORS[problem]
-    x, y = getattr(sklearn.datasets, f"load_{PROBLEMS[problem].split()[0]}")(return_X_y=True)
-    model = kind(epochs=3, **parameters).fit(x, y)
-    assert np.array_equal(model.coef_, expected.coef_)
-    assert np.array_equal(model.intercept_, expected.intercept_)

@@ -259,6 +259,7 @@ CASES = {
     "three texts": (GLMClassifier, flowers, {"epochs": 4, "validation_fraction": 0.2, "loss": "hinge"}),
     "no bias": (GLMClassifier, digits, {"bias": False, "epochs": 3, "scaling": "minmax"}),
     "whitened": (GLMRegressor, diabetes, {"precondition": "block", "epochs": 3}),
+    "quantile": (GLMRegressor, diabetes, {"loss": "quantile", "quantile": 0.8, "staleness": 1, "epochs": 3}),
 }
 """Estimator, data and parameters by name."""
 

@@ -93,15 +93,6 @@ def test_classes_of_weight_0():
     assert weights.tolist() == [1, 0.5, 1, 0.5]
 
 
-def test_a_sample_of_weight_0_does_not_count():
-    """Whatever its target is, in scaling of targets, training, intercept and metrics."""
-    data = dataset(Task.REGRESSION)
-    labels = np.where(data.sample_weights == 0, 1e9, data.labels)
-    wild = run(dataclasses.replace(data, labels=labels), loss="squared")
-    assert_same(run(data, loss="squared"), wild, "activations")
-    assert not any(record.flags for record in wild.history)
-
-
 def test_training_measures_by_all_weights_and_other_samples_by_their_own():
     data, test = dataset(seed=1), dataset(seed=2)
     result = run(data, epochs=2, class_weight="1=5", validation_fraction=0.3, l2=0.01, test=test)
