@@ -149,6 +149,8 @@ def worker_configuration(help: str = "Configuration of the worker.", **more: Any
         def run(*, config: str | None, settings: tuple[str, ...], **values: Any) -> Any:
             from p4sgd.host.configuration import named_config
 
+            if settings and config is None:
+                raise UserError(f"--set {settings[0]} changes a configuration: name it with --config")
             named = None if config is None else named_config(config, settings, hardware=hardware)
             return command(config=named, **values)
 

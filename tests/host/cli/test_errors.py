@@ -126,6 +126,7 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ),
     ("resources --config tiny --set engines", "--set engines: .* as in slots=16"),
     ("train breast_cancer --set slots=4", "--set slots=4 .*: name it with --config"),
+    ("data prepare good.csv --out new --set slots=4", "--set slots=4 .*: name it with --config"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
     ("train breast_cancer --config sparse", "makes zeros other numbers.*maxabs or none.*neither --config sparse nor"),
     (
