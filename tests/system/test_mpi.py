@@ -155,22 +155,6 @@ def test_a_killed_rank_ends_the_job_and_fewer_go_on(data, parallel, tmp_path):
     check_resumed(data, state, load_checkpoint(state).states[0].epoch + 1)
 
 
-def test_what_does_not_go_together_is_refused(data):
-    for words, ranks, message in (
-        (["--workers", 3], 2, "mpiexec has started 2 workers, this run has 3: leave --workers out"),
-        (["--device", "rtl"], 2, "the device rtl is for one process"),
-        (["--launcher", "mpi"], None, "the launcher mpi is for processes that mpiexec starts"),
-        (["--parallel", "data", "--workers", 3], 2, "leave --workers out"),
-        (["--parallel", "data", "--config", "small"], None, "leave --config small out"),
-        (["--parallel", "data", "--device", "rtl"], None, "leave --device rtl out"),
-        (["--parallel", "data", "--images", "images"], None, "leave --images out"),
-    ):
-        status, _, err, _ = train(data, *words, ranks=ranks)
-        assert status == 2
-        assert len(err) == 1
-        assert message in err[0]
-
-
 @pytest.mark.slow
 def test_a_rank_needs_a_third_of_the_memory_at_most(tmp_path):
     """Of what one process with four workers needs, where images make most of that.
