@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def cluster() -> None:
-    """Start a cluster of processes on this machine, show it or end it."""
+    """Start, show or end a cluster of processes on this machine."""
 
 
 @cluster.command()

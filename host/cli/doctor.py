@@ -56,7 +56,7 @@ _FRAMES = 10_000_000
 def doctor(
     self_test: Path | None, boards: tuple[str, ...], memory: int, cable: bool, output: Output, **choices: Any
 ) -> None:
-    """Find out what is wrong with a cluster's network, or with a board.
+    """Find out what is wrong with a cluster's network, or a board.
 
     Every worker sends probes to the aggregator; then all workers train together for a moment. The table has a row for
     every worker and check: worker (does it answer, and is it idle?), card (is a board

@@ -37,10 +37,11 @@ def hot_and_cold(quick: bool) -> Finding:
             if len(hashes) > 1:
                 raise P4sgdError("the weights depend on the split")
     columns = ("B", "hot columns", "frames for sums", "bytes of sums", "bytes of cold columns", "µs", "source")
-    gains = []
+    gains = {}
     for batch in batches:
         times = {row[1]: float(row[5] or 0) for row in rows if row[0] == batch}
-        gains.append(f"{times['none: all at servers'] / times['auto']:.2f} at B = {batch:,}")
+        gains[batch] = times["none: all at servers"] / times["auto"]
+    slower = [f"{1 / gain:.2f} times at B = {batch:,}" for batch, gain in gains.items() if gain < 1]
     return Finding(
         [
             Table(
@@ -53,7 +54,10 @@ def hot_and_cold(quick: bool) -> Finding:
                 "weights. Ranks share the cores of this machine.",
             )
         ],
-        [f"By the predicted split a mini-batch is, beside all columns at servers, times as fast: {', '.join(gains)}."],
+        [f"The predicted split is {min(gains.values()):.2f} to {max(gains.values()):.2f} times as fast as servers."],
+        [f"Columns that are all at servers are faster than the predicted split: {', '.join(slower)}."]
+        if slower
+        else [],
     )
 
 

@@ -1,6 +1,7 @@
 """Cycles of simulated mini-batches, beside the formula; and what losses of frames cost."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.registers import ModelSource
-from p4sgd.hw.spec.run import FeatureFormat, RunSettings
+from p4sgd.hw.spec.run import UNITS, FeatureFormat, RunSettings
 from p4sgd.hw.spec.timing import mini_batch_cycles
 
 CONFIG = WorkerConfig(engines=2, ports=2, lanes=8, chunks=64, line_fifo_depth=512, slots=64)
@@ -38,25 +39,23 @@ def random_image(layout: ImageLayout, seed: int) -> WorkerImage:
     )
 
 
-def mini_batch_period(
-    device: RtlDevice, chunks: int, precision: int, batch: int, runs: tuple[int, int] = _MINI_BATCHES
-) -> tuple[float, int, float]:
-    """Cycles from one mini-batch to the next on a simulated device, by the difference of two runs; and of both runs the
-    cycles and seconds."""
-    layout = ImageLayout(
-        device.config, chunks * device.config.engines * device.config.lanes, runs[1] * batch, precision
-    )
+def simulate(
+    device: RtlDevice, chunks: int, precision: int, batch: int, runs: Sequence[int]
+) -> tuple[list[int], float]:
+    """Cycles of a simulated run of each number of mini-batches, and the seconds of all runs."""
+    features = chunks * device.config.engines * device.config.lanes
+    layout = ImageLayout(device.config, features, max(runs) * batch, precision, UNITS[0])
     session, loss, workers = Session(device), get_loss("logistic"), len(device.workers)
     session.load_table(loss.table())
     session.upload([random_image(layout, worker) for worker in range(workers)])
     cycles, seconds = [], 0.0
     for mini_batches in runs:
-        formats = FeatureFormat(precision, precision, False), layout.chunks, batch // BANKS, mini_batches
-        session.configure(RunSettings(*formats, loss.label_mode, rate_mantissa=128, rate_exponent=20, workers=workers))
+        sizes = FeatureFormat(precision, precision, False), layout.chunks, batch // BANKS, mini_batches, loss.label_mode
+        session.configure(RunSettings(*sizes, rate_mantissa=128, rate_exponent=20, workers=workers, unit=layout.unit))
         begin = time.perf_counter()
         cycles.append(session.run(ModelSource.ZERO).counters[0]["CYCLES"])
         seconds += time.perf_counter() - begin
-    return (cycles[1] - cycles[0]) / (runs[1] - runs[0]), sum(cycles), seconds
+    return cycles, seconds
 
 
 def compare(quick: bool) -> Finding:
@@ -74,20 +73,20 @@ def compare(quick: bool) -> Finding:
         ]
     )
     rows: list[list[Cell]] = []
-    speeds: list[list[float]] = []
+    cycles, seconds = 0, 0.0
     try:
         for engines in counts:
             device = RtlDevice(replace(CONFIG, engines=engines), 1)
             for chunks, precision, batch in cases:
-                simulated, *speed = mini_batch_period(device, chunks, precision, batch)
-                speeds.append(speed)
+                found, took = simulate(device, chunks, precision, batch, _MINI_BATCHES)
+                cycles, seconds = cycles + sum(found), seconds + took
+                simulated = (found[1] - found[0]) / (_MINI_BATCHES[1] - _MINI_BATCHES[0])
                 modelled = mini_batch_cycles(device.config, batch, chunks, precision, network_cycles(1))
                 rows.append([engines, chunks, precision, batch, modelled, simulated, simulated / modelled - 1])
             device.close()
     except P4sgdError as error:
         return Finding(sentences=[f"The formula was not compared with the RTL: {error}."])
     columns = ("engines", "chunks an engine", "planes", "B", "formula, cycles", "RTL, cycles", "difference", "source")
-    cycles, seconds = map(sum, zip(*speeds, strict=True))
     worst = max(abs(float(row[-1] or 0)) for row in rows)
     return Finding(
         [Table("Formula and RTL, one worker of 8 lanes", columns, [[*row, Source.SIMULATED] for row in rows])],
@@ -102,7 +101,7 @@ def losses(quick: bool) -> Finding:
     """E10: mini-batches a second by the part of the frames that links lose."""
     workers = 1 if quick else 2  # one is simulated in E3, too
     chances = (0.0, 0.001, 0.01) if quick else (0.0, 1e-4, 0.001, 0.01, 0.05)
-    batch, runs = 64, (20, 60) if quick else (50, 400)
+    batch, count = 64, 100 if quick else 1000
     rows: list[list[Cell]] = []
     try:
         device = RtlDevice(CONFIG, workers)
@@ -111,7 +110,7 @@ def losses(quick: bool) -> Finding:
     base = 0.0
     for chance in chances:
         device.inject_faults(link_loss=chance)
-        period, *_ = mini_batch_period(device, 16, 4, batch, runs)
+        period = simulate(device, 16, 4, batch, [count])[0][0] / count
         base = base or period
         rows.append([chance, period, base / period, Source.SIMULATED])
     device.close()
@@ -123,7 +122,7 @@ def losses(quick: bool) -> Finding:
                 ("lost frames", "mini-batch, cycles", "throughput", "source"),
                 rows,
                 [Chart("lost frames", "throughput")],
-                f"Means of {runs[1] - runs[0]} mini-batches. Packets are sent again after 2,500 cycles.",
+                f"Means of {count} mini-batches. Packets are sent again after 2,500 cycles.",
             )
         ],
         [f"If links lose {last[0]:.1%} of the frames, {float(last[2] or 0):.0%} of the throughput is left."],
