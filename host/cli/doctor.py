@@ -9,7 +9,7 @@ import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.app import FAILED
-from p4sgd.host.cli.output import SIMULATOR_OPENING, Output
+from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.run.checks import find_cluster_file
 
@@ -101,8 +101,7 @@ def _examine_network(
     if not DEVICES[device].has_network:
         others = ", ".join(known for known, kind in DEVICES.items() if kind.has_network)
         raise UserError(f"--device {device} has no network to examine; these have: {others}")
-    is_simulated = device == "rtl"
-    with output.working(SIMULATOR_OPENING if is_simulated else "getting ready", told=is_simulated):
+    with output.opening(device):
         from p4sgd.host.doctor import examine
 
         how: dict[str, Any] = dict(fault)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from p4sgd.host.streaming import OnProgress, Step
 
-SIMULATOR_OPENING = "preparing the simulator, minutes at first"
-"""Shown while the simulator of a worker or a cluster is opened."""
-
 _FILE_WIDTH = 200
 """Width of output to a file or a pipe: more than that of any table whose rows must not wrap."""
 
@@ -147,6 +144,12 @@ class Output:
             finally:
                 logger.removeHandler(handler)
                 logger.setLevel(level)
+
+    def opening(self, device: str) -> contextlib.AbstractContextManager[None]:
+        """`working` while a device is opened."""
+        if device == "rtl":
+            return self.working("preparing the simulator, minutes at first", told=True)
+        return self.working("getting ready")
 
     @contextlib.contextmanager
     def progress(self) -> "Iterator[Callable[[str, int, int | None, str], None]]":

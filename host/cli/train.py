@@ -11,7 +11,7 @@ import click
 
 from p4sgd.host.cli import options
 from p4sgd.host.cli.app import INTERRUPTED, describe, report
-from p4sgd.host.cli.output import COLUMNS, SIMULATOR_OPENING, Output, cell, make_table, shorten
+from p4sgd.host.cli.output import COLUMNS, Output, cell, make_table, shorten
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
 from p4sgd.host.training.events import Events, Stage
 
@@ -267,9 +267,7 @@ class _Display(Events):
         if stage is Stage.VERIFY:
             self._on_progress = self.shown.enter_context(self._output.steps())
         elif stage is Stage.OPEN:
-            is_simulated = self._run.device == "rtl"
-            what = SIMULATOR_OPENING if is_simulated else "getting ready"
-            self.shown.enter_context(self._output.working(what, told=is_simulated))
+            self.shown.enter_context(self._output.opening(self._run.device))
         elif stage is Stage.TRAIN:
             self._show_epochs("epoch")
 

@@ -92,21 +92,18 @@ def tune(
     grid = {name: choices.pop(name) for name in _GRID}
     reading = options.take_reading(choices)
     with output.working("getting ready"):
-        from p4sgd.host.data import Dataset
         from p4sgd.host.run import tuning
         from p4sgd.host.run.request import TrainingRequest
         from p4sgd.host.run.training_run import TrainingRun
         from p4sgd.host.training import StopReason, TrainingOptions
 
         fixed = options.given(choices)
-        tuning.check_data(data)
         started = TrainingOptions(**fixed)
         metric, chosen = tuning.check_metric(started, metric), tuning.choices(started, grid)
         request = TrainingRequest(
             data=data, reading=reading, options=fixed, out=out, overwrite=overwrite, options_file=options.options_file()
         )
         run = TrainingRun(request)
-    assert isinstance(run.data, Dataset), "others are refused"
     trials: list[Trial] = []
     done, total, stopped = 0, tuning.runs_of(len(chosen), splits), None
     try:

@@ -16,11 +16,8 @@ class _OfClasses(Loss):
     task = Task.CLASSIFICATION
     label_mode = LabelMode(sign=True)
 
+    @cached_property  # its table is fitted once
     def with_offsets(self) -> Loss:
-        return self._with_offsets
-
-    @cached_property
-    def _with_offsets(self) -> Loss:
         return WithOffsets(self)
 
 

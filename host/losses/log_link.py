@@ -14,7 +14,6 @@ from p4sgd.hw.spec.run import LabelMode
 _LIMIT = 4.0
 """Exponents count as at most this number in residuals. A power of two, so that the tables bend where two lines meet."""
 
-
 _LARGEST = 300.0  # of an exponent, so that sums do not overflow
 
 
@@ -64,8 +63,9 @@ class Poisson(LogLink):
     shape = Shape(jumps=(_LIMIT,))
     largest_error = 1.3e-2
 
+    @functools.cached_property  # its table is fitted once
     def with_offsets(self) -> Loss:
-        return _poisson_of_rates()
+        return PoissonOfRates()
 
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return _antiderivative(z) - y * z + _times_log(y, y) - y
@@ -181,11 +181,6 @@ class PoissonOfRates(_TwoSided, Poisson):
 
     def residual(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return _limited_exp(z) - y
-
-
-@functools.cache  # whose table is fitted once
-def _poisson_of_rates() -> PoissonOfRates:
-    return PoissonOfRates()
 
 
 class Tweedie(_TwoSided):

@@ -105,6 +105,7 @@ class Loss(ABC):
         one with them, up to a constant; of classes as they are. For units see `p4sgd.host.data.Dataset.offsets`."""
         return labels, weights
 
+    @property
     def with_offsets(self) -> "Loss":
         """The loss for labels that have offsets, if these are not all in numbers and weights (`without`)."""
         return self

@@ -111,14 +111,6 @@ def check_metric(options: TrainingOptions, metric: str | None) -> str:
     return metric or known[0]
 
 
-def check_data(source: str) -> None:
-    """Refuse a folder of prepared data."""
-    from p4sgd.host.streaming.folder import is_prepared
-
-    if is_prepared(source):
-        raise UserError(f"{source}: was prepared for one precision: p4sgd tune needs the data themselves")
-
-
 def choices(options: TrainingOptions, grid: Mapping[str, Sequence[Any]]) -> list[TrainingOptions]:
     """The options as they are, and those for all other combinations, the last of the grid's fields changing fastest."""
     if options.penalties[0] is not None:  # else the default is none of the grid's
@@ -144,13 +136,14 @@ def tune(
 ) -> Iterator[list[Trial]]:
     """Train and measure models for all choices, of which the first is that to be beaten; nothing is written.
 
-    The run is on the emulator, on data that are not prepared, of which a fraction is held out each time; the chosen
-    options differ from its own in precision, mini-batch and L2 penalty. Yields the trials after every run. Data are
+    The run is on the emulator, and a fraction of its data is held out each time; the chosen options differ from its own
+    in precision, mini-batch and L2 penalty. Yields the trials after every run. Data are
     prepared once for choices that follow each other and differ in the L2 penalty alone. Raises as
     `p4sgd.host.training.train`, and `KeyboardInterrupt` on Ctrl-C.
     """
     rows = run.rows
-    assert rows is not None, "see check_data"
+    if rows is None:
+        raise UserError(f"{run.data.name}: was prepared for one precision: p4sgd tune needs the data themselves")
     if rows.target_names:
         raise UserError(f"{rows.name}: has several targets, of which models do not compare: name one --label-column")
     trials, left = [Trial(options, metric) for options in chosen], list(range(len(chosen)))

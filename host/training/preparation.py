@@ -128,7 +128,7 @@ def split_targets(
     """Labels and weights, and the indices of training and of held-out samples, both in random order."""
     power = options.tweedie_power
     loss = get_loss(options.loss, None if power is None else {"tweedie_power": power})
-    loss, task = loss if data.offsets is None else loss.with_offsets(), loss.task
+    loss, task = loss if data.offsets is None else loss.with_offsets, loss.task
     check_offsets(data, loss, bias=options.bias)
     # Before the split, so that messages are about all samples.
     net = without_offsets(data, loss)

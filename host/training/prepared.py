@@ -88,7 +88,7 @@ class Targets:
     def loss(self, options: TrainingOptions, name: str) -> Loss:
         """The loss of a single row, in the form that the hardware has."""
         loss = options.loss_for(self.coding.rows[0].scale, name)
-        return loss if self.offsets is None else loss.with_offsets()
+        return loss if self.offsets is None else loss.with_offsets
 
     def terms(self, loss: Loss) -> Terms:
         """The samples of a single row as the loss has them."""
