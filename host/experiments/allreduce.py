@@ -206,7 +206,7 @@ def latency(quick: bool) -> Finding:
         for loss in (0.0, 0.001, 0.01)
         for workers in (1, 2, 4, 8, 16, 32)
     ]
-    counts, operations = ((1, 4), 200) if quick else ((1, 2, 4, 8, 16, 32), 2000)
+    counts, operations = ((2, 4), 200) if quick else ((1, 2, 4, 8, 16, 32), 2000)
     cases = [(workers, 0, loss) for workers in counts for loss in (0.0, 0.001, 0.01)]
     for (workers, _, loss), times in measure(cases, operations).items():
         cells = [statistics.median(times), times[len(times) * 99 // 100]]

@@ -305,6 +305,10 @@ def chart(
             axes.set_xscale("log" if log_y else "linear")
         else:
             axes.set(xlabel=x, ylabel=y, xscale="log" if log_x else "linear", yscale="log" if log_y else "linear")
+            if log_x:
+                shown = sorted({place for *_, places, _ in curves for place in places})
+                axes.set_xticks(shown, [f"{place:,g}" for place in shown], fontsize=8)
+                axes.set_xticks([], minor=True)
         if curves:
             axes.figure.legend(loc="outside lower center", ncols=2, fontsize=7, handlelength=2.4, columnspacing=1)
         return _to_svg(axes, name, name)
