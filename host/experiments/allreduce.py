@@ -26,7 +26,7 @@ from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.aggregators.tree import Tree
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
-from p4sgd.host.experiments.ranks import run_ranks, why_no_ranks
+from p4sgd.host.experiments.ranks import allreduce, run_ranks, why_no_ranks
 from p4sgd.host.links import open_link
 from p4sgd.host.links.link import BatchLink
 from p4sgd.host.rpc.address import ControlAddress
@@ -213,7 +213,7 @@ def latency(quick: bool) -> Finding:
         rows.append(["software aggregator, UDP", workers, loss, *cells, Source.MEASURED])
     problem, losses = why_no_ranks(), []
     for workers in () if problem else (2,) if quick else (2, 4, 8):
-        (median, high) = map(float, run_ranks(workers, "allreduce", VALUES, operations).split())
+        (median, high) = map(float, run_ranks(workers, allreduce, VALUES, operations).split())
         rows.append(["MPI_Allreduce, shared memory", workers, 0.0, median, high, Source.MEASURED])
         ours = next(
             (row[3] for row in rows if row[0] == "software aggregator, UDP" and row[1:3] == [workers, 0.0]), None

@@ -1,9 +1,9 @@
 """All experiments by id."""
 
-from p4sgd.host.experiments import allreduce, area, columns, cycles, messages, scaling
+from p4sgd.host.experiments import allreduce, area, columns, cycles, factors, messages, scaling
 from p4sgd.host.experiments.experiment import Experiment
 
-_MODULES = (allreduce, scaling, area, cycles, messages, columns)
+_MODULES = (allreduce, scaling, area, cycles, messages, factors, columns)
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.id: each

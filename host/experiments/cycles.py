@@ -39,19 +39,36 @@ def random_image(layout: ImageLayout, seed: int) -> WorkerImage:
     )
 
 
+def settings_of(
+    layout: ImageLayout, batch: int, mini_batches: int, workers: int, *, stale: bool = False
+) -> RunSettings:
+    """A run of so many mini-batches with the logistic loss, and with all planes of the image."""
+    return RunSettings(
+        features=FeatureFormat(layout.stored, layout.stored, False),
+        chunks=layout.chunks,
+        micro_batches=batch // BANKS,
+        mini_batches=mini_batches,
+        label_mode=get_loss("logistic").label_mode,
+        rate_mantissa=128,
+        rate_exponent=20,
+        workers=workers,
+        unit=layout.unit,
+        stale=stale,
+    )
+
+
 def simulate(
     device: RtlDevice, chunks: int, precision: int, batch: int, runs: Sequence[int]
 ) -> tuple[list[int], float]:
     """Cycles of a simulated run of each number of mini-batches, and the seconds of all runs."""
     features = chunks * device.config.engines * device.config.lanes
     layout = ImageLayout(device.config, features, max(runs) * batch, precision, UNITS[0])
-    session, loss, workers = Session(device), get_loss("logistic"), len(device.workers)
-    session.load_table(loss.table())
+    session, workers = Session(device), len(device.workers)
+    session.load_table(get_loss("logistic").table())
     session.upload([random_image(layout, worker) for worker in range(workers)])
     cycles, seconds = [], 0.0
     for mini_batches in runs:
-        sizes = FeatureFormat(precision, precision, False), layout.chunks, batch // BANKS, mini_batches, loss.label_mode
-        session.configure(RunSettings(*sizes, rate_mantissa=128, rate_exponent=20, workers=workers, unit=layout.unit))
+        session.configure(settings_of(layout, batch, mini_batches, workers))
         begin = time.perf_counter()
         cycles.append(session.run(ModelSource.ZERO).counters[0]["CYCLES"])
         seconds += time.perf_counter() - begin

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -32,9 +33,9 @@ def why_no_ranks() -> str:
     return "" if mpiexec() else "there is no mpiexec (pip install mpich)"
 
 
-def run_ranks(count: int, program: str, *arguments: int | str) -> str:
-    """The standard output of a function of this module, run by so many ranks of one thread each."""
-    source = f"import sys; from p4sgd.host.experiments.ranks import {program}; {program}(*sys.argv[1:])"
+def run_ranks(count: int, program: Callable[..., None], *arguments: int | str) -> str:
+    """The standard output of a function of a module, run by so many ranks of one thread each with texts."""
+    source = f"import sys; from {program.__module__} import {program.__name__} as run; run(*sys.argv[1:])"
     return run_command(count, python_command(source, *map(str, arguments)))
 
 
@@ -109,7 +110,7 @@ def compare(quick: bool) -> Finding:
         (4096,) if quick else (4096, 65536), (16, 64, 256), (2,) if quick else (2, 4)
     ):
         samples = batch * (30 if quick else 60)
-        found = {way: run_ranks(ranks, "sgd", way, samples, features, batch).split() for way in ("columns", "samples")}
+        found = {way: run_ranks(ranks, sgd, way, samples, features, batch).split() for way in ("columns", "samples")}
         columns, divided = (float(found[way][0]) for way in ("columns", "samples"))
         if abs(float(found["columns"][1]) - float(found["samples"][1])) > 1e-3:
             raise P4sgdError(f"the peers over MPI end with different losses: {found}")

@@ -1,6 +1,5 @@
 """Running the command with mpiexec, for tests that skip where there is none."""
 
-import argparse
 import importlib.util
 import os
 import shutil
@@ -44,20 +43,6 @@ def started(*words, ranks=None, **options):
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
     )
-
-
-def run_as_ranks(parser, run):
-    """Parse the arguments of a script and start it in ``--ranks`` processes, each of which calls ``run`` with them."""
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.as_rank:
-        run(options)
-        return
-    command = [MPIEXEC, "-n", str(options.ranks), sys.executable, *sys.argv, "--as-rank"]
-    # Several ranks with several threads each would wait for each other's processors.
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    sys.exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
 def train(*words, ranks=None, timeout=300, **options):

@@ -10,7 +10,7 @@ import pytest
 from support.command_line import run
 
 from p4sgd.host.distributed.planner import Passes
-from p4sgd.host.experiments import allreduce, messages, ranks, scaling
+from p4sgd.host.experiments import allreduce, factors, messages, ranks, scaling
 from p4sgd.host.experiments.catalogue import EXPERIMENTS
 from p4sgd.host.experiments.experiment import Chart, Source, Table
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
@@ -59,8 +59,7 @@ def test_resnet_50():
 
 
 def test_planned_messages_are_never_later_than_published_rules():
-    finding = EXPERIMENTS["E13"].run(True)
-    rows = rows_of(finding.tables[0])
+    rows = rows_of(messages.gradients().tables[0])
     for first in range(0, len(rows), 4):
         ends = [row["all sums, ms"] for row in rows[first : first + 4]]
         assert ends[3] <= min(ends) * (1 + 1e-12)
@@ -74,10 +73,10 @@ def test_balanced_factors_are_sent_only_if_that_is_faster():
     def invert(size):
         return float(size)
 
-    assert messages.placed([3, 2, 1], 2, "all by all", invert, lambda size: 0.0) == 6
-    assert messages.placed([3, 2, 1], 2, "balanced", invert, lambda size: 0.0) == 3
-    assert messages.placed([3, 2, 1], 2, "balanced", invert, lambda size: 10.0) == 6, "all by all"
-    assert messages.placed([3, 2, 1], 2, "in turn", invert, lambda size: 0.5) == 4.5
+    assert factors.placed([3, 2, 1], 2, "all by all", invert, lambda size: 0.0) == 6
+    assert factors.placed([3, 2, 1], 2, "balanced", invert, lambda size: 0.0) == 3
+    assert factors.placed([3, 2, 1], 2, "balanced", invert, lambda size: 10.0) == 6, "all by all"
+    assert factors.placed([3, 2, 1], 2, "in turn", invert, lambda size: 0.5) == 4.5
 
 
 def test_quick_experiments_make_one_report(tmp_path):
@@ -144,7 +143,7 @@ def test_peers_over_mpi_train_the_same_model():
     """Columns or samples divided: the loss is that of one process."""
     features, batch, samples = 64, 16, 160
     found = [
-        float(ranks.run_ranks(2, "sgd", way, samples, features, batch).split()[1]) for way in ("columns", "samples")
+        float(ranks.run_ranks(2, ranks.sgd, way, samples, features, batch).split()[1]) for way in ("columns", "samples")
     ]
     x = np.random.default_rng(0).standard_normal((samples, features), np.float32)
     y, w = x[:, 0] > 0, np.zeros(features)
