@@ -70,7 +70,9 @@ def new_model(
 
 
 def _are_sparse(lines: Sequence[Lines]) -> bool:
-    """Whether few of the features are not 0, in micro-batches from all over the data."""
+    """Whether few of the features are not 0, in micro-batches from all over the data, and a worker has many."""
+    if max(each.size for each in lines) < _LEAST:
+        return False
     seen = nonzero = 0
     for each in lines:
         micro_batches = each.micro_batches
@@ -79,7 +81,7 @@ def _are_sparse(lines: Sequence[Lines]) -> bool:
             decoded = each.decode(int(micro_batch), 1)
             nonzero += int(np.count_nonzero(decoded != offset(each.form)))
             seen += decoded.size
-    return max(each.size for each in lines) >= _LEAST and nonzero <= _SPARSE * seen
+    return nonzero <= _SPARSE * seen
 
 
 def _entries(source: Source) -> Entries:

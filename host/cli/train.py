@@ -78,7 +78,7 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
 )
 @options.config_and_settings(
     "Configuration of each worker, which does not change the weights; by default small in simulation, on the emulator "
-    "u280, and sparse for sparse data."
+    "u280, a smaller one for few features, and sparse for sparse data."
 )
 @options.count(
     "--sparse-workers",

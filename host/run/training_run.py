@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from p4sgd.sim.cluster.trace import Trace
     from p4sgd.sim.sparse.data_parallel import SampleRanks
 
+_NARROW_CHUNKS = 128
+"""Units of few features on one emulated engine, and as many again."""
+
 
 class TrainingRun:
     """A training run: made, it has read and checked all that it needs; `execute` carries it out.
@@ -259,7 +262,14 @@ class TrainingRun:
             stored, samples = map(int, self.ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
             if suits_sparse_workers(stored, samples, data.feature_count, self.options):
                 return WorkerConfig.sparse_worker()
-        return CONFIGURATIONS[DEVICES[device].configuration]()
+        config: WorkerConfig = CONFIGURATIONS[DEVICES[device].configuration]()
+        if device == "emulator" and not request.sparse_workers and self.options.skip_zeros != "always":
+            # Of few features most lanes of the default would be idle, and images of zeros take time to pack.
+            unit = self.options.unit_of(data.space.count)
+            narrow = WorkerConfig(lanes=unit, chunks=_NARROW_CHUNKS)
+            if unit < config.lanes and data.space.count < narrow.features // 2:  # staleness keeps weights twice
+                return narrow
+        return config
 
     def _check_workers(self) -> None:
         """Refuse workers that do not suit the device, each other, or the data, as far as they are known."""

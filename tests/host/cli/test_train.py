@@ -40,7 +40,7 @@ def test_json_document(tmp_path):
             assert 0 <= metrics[f"{data}_accuracy"] <= 1
     assert document["epochs"][-1]["test_accuracy"] > 0.85
     assert document["device"] == "emulator"
-    assert document["configuration"] == dataclasses.asdict(WorkerConfig.u280())
+    assert document["configuration"] == dataclasses.asdict(WorkerConfig(lanes=8, chunks=128))
     assert document["flags"] == []
     assert document["samples"] + document["validation_samples"] == 569
     assert document["out"] == str(out)

@@ -25,7 +25,7 @@ from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.events import Stage
 from p4sgd.host.training.model_file import load_model
 from p4sgd.host.training.options import Fact, declarations, options_with
-from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS
+from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
 
 
@@ -38,7 +38,8 @@ def test_a_plan_writes_nothing_and_its_execution_does():
     request = TrainingRequest(data="iris:1", samples=90, options={"epochs": 2}, out=Path("model"))
     plan = TrainingRun(request)
     assert list(Path().iterdir()) == []
-    assert (plan.device, plan.config, plan.options.batch) == ("emulator", PRESETS["u280"](), TrainingOptions().batch)
+    config = WorkerConfig(lanes=8, chunks=128)  # of few features: of u280 most lanes would be idle
+    assert (plan.device, plan.config, plan.options.batch) == ("emulator", config, TrainingOptions().batch)
     shown = plan.to_json()
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (90, 4, 1, {})
