@@ -347,9 +347,9 @@ class TrainingOptions:
     patience: int | None = _declared(
         None,
         "Stop after so many epochs without progress. The schedule adaptive then tries a lower rate for as many more; "
-        "by default it stops after 4 epochs in which the loss has fallen by less than a quarter of {tolerance}, at "
-        "lower rates, too, and other schedules never. Progress is a fall of the loss by which the best epoch is "
-        "chosen: that of held-out samples, or the train loss with the penalties.",
+        "by default it stops after 4 epochs in which the loss has fallen by less than a quarter of {tolerance}, or 2 "
+        "with a lower rate; other schedules never. Progress is a fall of the loss by which the best epoch is chosen: "
+        "that of held-out samples, or the train loss with the penalties.",
         least=1,
     )
     tolerance: float = _declared(

@@ -69,6 +69,9 @@ def search_rate(
     All ranks call this and get the same rate. Where ``sample_ranks`` divide the samples, rank 0 searches, with those of
     all that it needs.
 
+    An epoch of more updates than a trial gets a lower rate: the best constant rate falls with the root of the number of
+    updates (Nemirovski, Juditsky, Lan and Shapiro, Robust stochastic approximation, 2009, section 2.2).
+
     The first trials have the five rates around `automatic_rate`. More follow until there are two beside the chosen one
     on each side, and as long as all diverge.
     """
@@ -86,7 +89,7 @@ def search_rate(
             if all(_diverged(score, constant_loss) for score in first_scores):
                 place = low
             wanted = range(place - _BESIDE, place + _BESIDE + 1)
-        return chosen
+        return max(chosen / math.sqrt(trials.epoch), rates[0])
     from p4sgd.host.image.repartition import first_samples
 
     batch, _, mini_batches = _trial_size(prepared, options)
@@ -178,6 +181,8 @@ class Trials:
         self._prepared, self._options, self._loss = prepared, options, loss
         self._ranks = prepared.communicator
         self._batch, self._updates, self._mini_batches = _trial_size(prepared, options)
+        self.epoch = max(1.0, -(-prepared.samples // self._batch) / self._updates)
+        """Updates of an epoch for each of a trial, if there are more."""
         self.rates, self.middle = broadcast(self._ranks, _candidates(prepared, options, loss, self._batch))
         self._first = first = self._settings(self.middle)
         trained = first.batch * first.mini_batches
