@@ -89,13 +89,14 @@ def why_not_readdress(known: int, wanted: int, *, udp: bool) -> str:
     )
 
 
-def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]], *, parents: bool = False) -> str | None:
+def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]], *, program: bool = False) -> str | None:
     """Message if a job cannot begin in a place, given (place, number) of the jobs being served; None if it can.
 
-    ``parents`` says whether jobs of this aggregator may have a parent.
+    Only the jobs of an aggregator that is a ``program`` may have a parent or stand-ins.
     """
-    if job.parent is not None and not parents:
-        return f"job {job.number} cannot begin: it has a parent, which only aggregators that are programs can have"
+    if not program and (job.parent is not None or any(member.stand_in for member in job.members)):
+        what = "stand-ins" if job.parent is None else "a parent"
+        return f"job {job.number} cannot begin: it has {what}, which only aggregators that are programs can have"
     for other, number in served:
         if number == job.number:
             return f"job {number} is being served already"

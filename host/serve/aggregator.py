@@ -60,7 +60,8 @@ class Requests:
     def _begin(self, place: int, job: Job, first_round: _Round) -> None:
         # Of a job whose packets could not come or go, workers would report that the network is down.
         links = list(self._links.items())
-        others: list[Member | Parent] = [*job.members, *([job.parent] if job.parent else [])]
+        stand_ins = [member.stand_in for member in job.members if member.stand_in]
+        others: list[Member | Parent] = [*job.members, *stand_ins, *([job.parent] if job.parent else [])]
         if job.ports >> len(links) or any(each.port >= len(links) for each in others):
             raise RefusedError(f"the job needs a port that does not exist: there are {len(links)}, from 0 on")
         for member in others:
@@ -77,7 +78,7 @@ class Requests:
                     "aggregator's udp"
                 )
         served = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
-        if (problem := why_not_begin(self._known(place), job, served, parents=True)) is not None:
+        if (problem := why_not_begin(self._known(place), job, served, program=True)) is not None:
             raise RefusedError(problem)
         self._aggregator.begin(place, job, first_round)
 

@@ -13,6 +13,7 @@
  * Parameters (spin -a -DNAME=VALUE):
  *   WORKERS     2, 3 or 4
  *   RACKS       2 or 3: worker w is behind an aggregator of rack w mod RACKS, and those are behind another one; else 1
+ *   STAND_INS   worker w may send the PARTIAL of worker w + 1 mod WORKERS, while its own waits; there are no racks
  *   ROUNDS      round numbers, a power of two up to 8; they stand for the 2^16 of the protocol
  *   FIRST       first round; its default lies just before the wrap
  *   OPERATIONS  operations of each worker, less than ROUNDS; 0 is without end. Without end, packets that are more than
@@ -117,6 +118,9 @@ typedef Slot {
 /* Packets of a job on a cable, up and down: one bit for each round. */
 typedef Network {
     byte partials;
+#ifdef STAND_INS
+    byte stand_ins; /* PARTIALs of the worker of this cable that its stand-in has sent */
+#endif
     byte acks;
     byte fulls;
     byte clears
@@ -161,6 +165,7 @@ hidden byte top_round;
 #define ANY_WORKER(IS, w) (IS(0, w) || IS(1, w) || IS(2, w) || IS(3, w))
 #endif
 
+#define STANDS_FOR(w) (((w) + 1) % WORKERS)
 #define NET(j, e) network[(j) * CABLES + (e)]
 #define TOLD(at, j, r) told[(at) * JOBS * TAGS + GROUP(j, r)]
 #define ASKED(at, j, r) asked[(at) * JOBS * TAGS + GROUP(j, r)]
@@ -203,6 +208,9 @@ inline begin_round(at, in_round) {
         if
         :: MEMBERS(at) & BIT(i) ->
             NET(slot[at].job, i).partials = NET(slot[at].job, i).partials & ~BIT(GONE(in_round));
+#ifdef STAND_INS
+            NET(slot[at].job, i).stand_ins = NET(slot[at].job, i).stand_ins & ~BIT(GONE(in_round));
+#endif
             NET(slot[at].job, i).acks = NET(slot[at].job, i).acks & ~BIT(GONE(in_round));
             NET(slot[at].job, i).fulls = NET(slot[at].job, i).fulls & ~BIT(GONE(in_round));
             NET(slot[at].job, i).clears = NET(slot[at].job, i).clears & ~BIT(GONE(in_round));
@@ -383,13 +391,24 @@ inline take_parents_clear(at, in_job, in_round) {
 #define IS_MINE(w, j) (worker[w].job == (j))
 #endif
 
+/* FULL(r) may come before worker w begins round r, if its stand-in has. */
+#ifndef STAND_INS
+#define IS_EARLY(w, r) false
+#else
+#ifdef MUTANT_TAKES_ANY_EARLY
+#define IS_EARLY(w, r) (worker[w].phase == IDLE)
+#else
+#define IS_EARLY(w, r) (worker[w].phase == IDLE && worker[w].round == (r))
+#endif
+#endif
+
 /* FULL(r) arrives at worker w. Its sums are handed on at once: there is no other slot to wait for. */
 inline take_full(in_job, w, in_round, sums) {
     if
 #ifdef MUTANT_TAKES_ANY
     :: IS_MINE(w, in_job) && worker[w].phase == PARTIAL ->
 #else
-    :: IS_MINE(w, in_job) && worker[w].phase == PARTIAL && worker[w].round == in_round ->
+    :: IS_MINE(w, in_job) && (IS_EARLY(w, in_round) || worker[w].phase == PARTIAL && worker[w].round == in_round) ->
 #endif
         printf("worker %d takes FULL(%d) in round %d of job %d\n", w, in_round, worker[w].round, worker[w].job);
         assert(sums == RIGHT_SUM(worker[w].job, worker[w].round)); /* no wrong sum */
@@ -465,6 +484,27 @@ inline partial_arrives(in_job, e, in_round) {
     send_fulls(here)
 }
 
+#ifdef STAND_INS
+/* PARTIAL(r) of worker e arrives from its stand-in, which gets no answer to itself. */
+inline stand_in_arrives(in_job, e, in_round) {
+    printf("PARTIAL(%d) of worker %d, job %d, comes from its stand-in\n", in_round, e, in_job);
+    carried = VALUE(in_job, e, in_round);
+#ifdef MUTANT_ADDS_BOTH
+    if
+    :: slot[0].job == in_job && slot[0].round == in_round && slot[0].aggregated & BIT(e) && slot[0].aggregated != ALL ->
+        slot[0].sum = slot[0].sum | TWICE
+    :: else -> skip
+    fi;
+#endif
+    take_partial(0, in_job, e, in_round, carried);
+    answer = (answer == ALL -> ALL : 0);
+    send_fulls(0)
+}
+#define STAND_IN_ARRIVES(j, r) :: d_step { IS_SENT(NET(j, _pid).stand_ins, r) -> stand_in_arrives(j, _pid, r) }
+#else
+#define STAND_IN_ARRIVES(j, r)
+#endif
+
 inline ack_arrives(in_job, e, in_round) {
     here = HOME(e);
     printf("ACK(%d) of cable %d, job %d, comes to aggregator %d\n", in_round, e, in_job, here);
@@ -522,7 +562,8 @@ inline clear_arrives(in_job, e, in_round) {
     :: d_step { IS_SENT(NET(j, _pid).partials, r) -> partial_arrives(j, _pid, r) } \
     :: d_step { IS_SENT(NET(j, _pid).acks, r) -> ack_arrives(j, _pid, r) } \
     :: d_step { IS_SENT(NET(j, _pid).fulls, r) -> full_arrives(j, _pid, r) } \
-    :: d_step { IS_SENT(NET(j, _pid).clears, r) -> clear_arrives(j, _pid, r) }
+    :: d_step { IS_SENT(NET(j, _pid).clears, r) -> clear_arrives(j, _pid, r) } \
+    STAND_IN_ARRIVES(j, r)
 #ifdef RESTART
 #define ARRIVE_IN_ANY_JOB(r) ARRIVE(0, r) ARRIVE(1, r)
 #else
@@ -538,6 +579,19 @@ end:
         worker[_pid].phase = PARTIAL;
         SEND(NET(worker[_pid].job, _pid).partials, worker[_pid].round)
     }
+#ifdef STAND_INS
+    :: d_step {
+        !healed && worker[_pid].phase == PARTIAL ->
+        printf("worker %d stands in in round %d of job %d\n", _pid, worker[_pid].round, worker[_pid].job);
+        SEND(NET(worker[_pid].job, STANDS_FOR(_pid)).stand_ins, worker[_pid].round)
+    }
+#ifdef MUTANT_STANDS_IN_TOO_SOON
+    :: d_step {
+        !healed && worker[_pid].phase == ACK && OPERATION(AFTER(worker[_pid].round)) < TAGS ->
+        SEND(NET(worker[_pid].job, STANDS_FOR(_pid)).stand_ins, AFTER(worker[_pid].round))
+    }
+#endif
+#endif
     ARRIVE_IN_ANY_JOB(FIRST)
 #if TAGS > 1
     ARRIVE_IN_ANY_JOB((FIRST + 1) % ROUNDS)
@@ -678,6 +732,9 @@ active proctype timers() {
         healed = true;
         for (i : 0 .. JOBS * CABLES - 1) {
             network[i].partials = 0;
+#ifdef STAND_INS
+            network[i].stand_ins = 0;
+#endif
             network[i].acks = 0;
             network[i].fulls = 0;
             network[i].clears = 0

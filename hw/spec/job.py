@@ -11,12 +11,18 @@ MAX_PORTS = 32  # maximum number of ports of an aggregator; a job has a 32-bit b
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a job: its MAC address, and the port of the aggregator that it is behind."""
+    """A worker of a job: its MAC address, and the port of the aggregator that it is behind.
+
+    Members are equal whoever stands in for them.
+    """
 
     mac: int
     port: int
+    stand_in: "Member | None" = field(default=None, compare=False)  # another worker that may send its PARTIALs, too
 
     def __post_init__(self) -> None:
+        if self.stand_in is not None and (self.stand_in == self or self.stand_in.stand_in is not None):
+            raise ValueError("a worker stands in for another one, and nobody for it there")
         if not 0 <= self.mac < 1 << 48:
             raise ValueError(f"a worker's address has 48 bits, {self.mac:#x} does not fit")
         if not 0 <= self.port < MAX_PORTS:

@@ -45,8 +45,8 @@ _EVERYONE, _WHOLE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = ra
 _PARENT_WORKERS, _PARENT_SHARD, _PARENT_MAC, _PARENT_PORT = range(8, 12)
 """Columns of `_State.known`; the key is two halves of 32 bits. Without a parent its columns are 0."""
 
-MEMBER_MAC, MEMBER_PORT = range(2)
-"""Columns of `BatchAggregator.members`."""
+MEMBER_MAC, MEMBER_PORT, _STAND_IN_MAC, _STAND_IN_PORT = range(4)
+"""Columns of `BatchAggregator.members`; the port of a stand-in is -1 if there is none."""
 
 _PARTIAL, _FULL, _ACK, _CLEAR, _PROBE, _ECHO = (int(kind) for kind in PacketType)
 _RUNT, _LONG, _WRONG_ETHERTYPE = int(DropReason.RUNT), int(DropReason.LONG), int(DropReason.ETHERTYPE)
@@ -107,7 +107,7 @@ class BatchAggregator:
             most,
             place_of=np.full(JOB_NUMBERS, -1, np.int64),
             known=np.zeros((jobs, 12), np.int64),
-            members=np.zeros((jobs, MAX_WORKERS, 2), np.int64),
+            members=np.zeros((jobs, MAX_WORKERS, 4), np.int64),
             rounds=rounds,
             aggregated=aggregated,
             acknowledged=acknowledged,
@@ -127,7 +127,7 @@ class BatchAggregator:
 
     @property
     def members(self) -> Numbers:
-        """Addresses and ports of the workers of the current or last job in each place: (jobs, `MAX_WORKERS`, 2)."""
+        """Addresses and ports of the workers of the current or last job in each place: (jobs, `MAX_WORKERS`, 4)."""
         return self._state.members
 
     def begin(self, index: int, job: Job, first_round: int = 1) -> None:
@@ -147,7 +147,10 @@ class BatchAggregator:
         up = job.parent
         of_parent = (up.workers, up.shard, up.mac, up.port) if up else (0, 0, 0, 0)
         state.known[index] = (*settings, key >> 32, key & 0xFFFF_FFFF, workers, *of_parent)
-        state.members[index, :workers] = [(member.mac, member.port) for member in job.members]
+        sources = [(own.mac, own.port, own.stand_in) for own in job.members]
+        state.members[index, :workers] = [
+            (mac, port, *((other.mac, other.port) if other else (0, -1))) for mac, port, other in sources
+        ]
         self.jobs[index] = job
         state.place_of[job.number] = index
 
@@ -251,11 +254,19 @@ def _failed_checks(frame: Bytes, port: int, place: int, slots: int, members: Num
     shard = np.int64(frame[_SHARD])
     if shard >= known[place, _WORKERS_OF] or _load(frame, _BITMAP, 4) != np.int64(1) << shard:
         failed |= _BAD_SHARD
-    elif _load(frame, _SOURCE, 6) != members[place, shard, MEMBER_MAC] or port != members[place, shard, MEMBER_PORT]:
-        failed |= _BAD_SOURCE
+    elif not _is_from(frame, port, members[place, shard, :_STAND_IN_MAC]):
+        is_partial = np.int64(frame[_TYPE]) & 15 == _PARTIAL
+        if not is_partial or not _is_from(frame, port, members[place, shard, _STAND_IN_MAC:]):
+            failed |= _BAD_SOURCE
     if _load(frame, _SLOT, 2) >= slots:
         failed |= _BAD_SLOT
     return failed
+
+
+@compiled(PURPOSE)
+def _is_from(frame: Bytes, port: int, source: Numbers) -> Any:
+    """Whether a frame is from an address and port."""
+    return _load(frame, _SOURCE, 6) == source[0] and port == source[1]
 
 
 @compiled(PURPOSE)
@@ -452,7 +463,9 @@ def _receive(
                 outcome = _STALE
             elif aggregated[place, slot] & bit:
                 outcome = _DUPLICATE
-                if aggregated[place, slot] == whole:
+                if not _is_from(frame, port, members[place, shard, :_STAND_IN_MAC]):
+                    pass  # a stand-in gets FULL as the worker that it is
+                elif aggregated[place, slot] == whole:
                     outcome, reply = _FULL_TO_ONE, _FULL
                 elif aggregated[place, slot] == everyone:
                     outcome = _PARTIAL_UP_AGAIN

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 
 from p4sgd.hw.spec.packet import (
@@ -72,6 +72,7 @@ class Endpoint:
     resends: int = 0  # how often a packet is sent again before the endpoint gives up; 0 for no limit
     key: int | None = None  # key of the job, for version 2
     most: int = 0  # most micro-batches in a packet of version 2; 0 to speak version 1 only
+    has_stand_in: bool = False  # another worker may send its partials; the sums are then taken before it begins
 
     def __post_init__(self) -> None:
         self.drops: Counter[Drop] = Counter()
@@ -106,6 +107,24 @@ class Endpoint:
         return self.joined and slot.phase is SlotPhase.IDLE and slot.sums is None
 
     @property
+    def next_operation(self) -> int:
+        """Number of the operation to submit next, from the join on."""
+        return self._submitted
+
+    def packet_of(self, operation: int, shard: int, values: tuple[int, ...]) -> Packet:
+        """The PARTIAL of another worker in an operation that `waits_for` sums, for its stand-in to send."""
+        return replace(self._packet(operation % self.slots), shard=shard, bitmap=1 << shard, values=values)
+
+    def round_of(self, slot: int) -> int:
+        """Round of a slot's current or last operation."""
+        return self._round(self._slots[slot])
+
+    def waits_for(self, operation: int) -> bool:
+        """Whether an operation has begun and its sums have not come."""
+        slot = self._slots[operation % self.slots]
+        return slot.phase is SlotPhase.PARTIAL and slot.number == operation
+
+    @property
     def busy(self) -> bool:
         """Whether any slot waits for a packet or holds sums."""
         return any(slot.phase is not SlotPhase.IDLE or slot.sums is not None for slot in self._slots)
@@ -116,7 +135,7 @@ class Endpoint:
             raise RuntimeError("the next slot is still in use")
         index = self._submitted % self.slots
         self._slots[index] = _Slot(SlotPhase.PARTIAL, self._submitted, tuple(values), sent_at=now)
-        self._submitted += 1
+        self._pass_over()
         return self._packet(index)
 
     def receive_frame(self, frame: bytes, now: int) -> Packet | None:
@@ -141,10 +160,13 @@ class Endpoint:
         if packet.type is PacketType.CLEAR:
             slot.phase = SlotPhase.IDLE
             return None
+        if slot.phase is SlotPhase.IDLE:  # its stand-in has begun the next operation
+            slot.number += self.slots
         slot.phase = SlotPhase.ACK
         slot.sums = packet.values
         slot.sent_at = now
         slot.resends = 0
+        self._pass_over()
         self._deliver()
         return self._packet(packet.slot)
 
@@ -189,8 +211,8 @@ class Endpoint:
     def _due(self, slot: _Slot) -> int:
         return slot.sent_at + (self.resend_after << min(slot.resends, self.doublings))
 
-    def _round(self, slot: _Slot) -> int:
-        return (self.first_round + slot.number // self.slots) % (1 << ROUND_BITS)
+    def _round(self, slot: _Slot, ahead: int = 0) -> int:
+        return (self.first_round + slot.number // self.slots + ahead) % (1 << ROUND_BITS)
 
     def _check(self, packet: Packet) -> Drop | None:
         """Why a packet is dropped: the first check that it fails; None if it passes all."""
@@ -214,6 +236,9 @@ class Endpoint:
         if packet.key != self.key:
             return KeyedDrop.KEY
         slot = self._slots[packet.slot]
+        is_free = packet.type is PacketType.FULL and slot.phase is SlotPhase.IDLE and slot.sums is None
+        if self.has_stand_in and is_free and packet.round == self._round(slot, 1):
+            return None
         if packet.round != self._round(slot):
             return DropReason.STALE
         waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
@@ -223,11 +248,13 @@ class Endpoint:
             return DropReason.RUNT if len(packet.values) < len(slot.values) else DropReason.LONG
         return None
 
+    def _pass_over(self) -> None:
+        """Go on to the next operation that has not begun."""
+        while self._slots[self._submitted % self.slots].number >= self._submitted:
+            self._submitted += 1
+
     def _deliver(self) -> None:
-        while self._delivered < self._submitted:
-            slot = self._slots[self._delivered % self.slots]
-            if slot.sums is None:
-                return
+        while (slot := self._slots[self._delivered % self.slots]).sums is not None:
             self.sums.append(slot.sums)
             slot.sums = None
             self._delivered += 1

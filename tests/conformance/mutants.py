@@ -379,11 +379,11 @@ class _Padded(Packet):
         return super().to_bytes() + bytes(8)
 
 
-class _OfParents(Aggregator):
-    """A fault in what an aggregator with a parent does."""
+class _OfPrograms(Aggregator):
+    """A fault in what an aggregator does with parents or stand-ins."""
 
 
-class ClearsBeforeItsParent(_OfParents):
+class ClearsBeforeItsParent(_OfPrograms):
     """Sends CLEAR when its own workers have acknowledged."""
 
     def _ask(self, packet, slot, job):
@@ -393,7 +393,7 @@ class ClearsBeforeItsParent(_OfParents):
         return self._answer_all(PacketType.CLEAR, packet, slot, job)
 
 
-class AsksOnce(_OfParents):
+class AsksOnce(_OfPrograms):
     """Does not repeat its PARTIAL to the parent."""
 
     def _partial(self, slot, packet, job):
@@ -401,7 +401,7 @@ class AsksOnce(_OfParents):
         return DropReason.DUPLICATE if is_repeated else super()._partial(slot, packet, job)
 
 
-class AcknowledgesOnce(_OfParents):
+class AcknowledgesOnce(_OfPrograms):
     """Does not repeat its ACK to the parent."""
 
     def _acknowledge(self, slot, packet, job):
@@ -409,21 +409,21 @@ class AcknowledgesOnce(_OfParents):
         return DropReason.DUPLICATE if is_repeated else super()._acknowledge(slot, packet, job)
 
 
-class TakesFullOfAnyRound(_OfParents):
+class TakesFullOfAnyRound(_OfPrograms):
     """Does not look at the round of the parent's FULL."""
 
     def _full(self, slot, packet, job):
         return super()._full(slot, replace(packet, round=slot.round), job)
 
 
-class TakesClearOfAnyRound(_OfParents):
+class TakesClearOfAnyRound(_OfPrograms):
     """Does not look at the round of the parent's CLEAR."""
 
     def _clear(self, slot, packet, job):
         return super()._clear(slot, replace(packet, round=slot.round), job)
 
 
-class AddsTheParentsSums(_OfParents):
+class AddsTheParentsSums(_OfPrograms):
     """Adds the parent's sums to its own."""
 
     def _full(self, slot, packet, job):
@@ -432,14 +432,14 @@ class AddsTheParentsSums(_OfParents):
         return super()._full(slot, packet, job)
 
 
-class KeepsItsOwnSums(_OfParents):
+class KeepsItsOwnSums(_OfPrograms):
     """Sends its own sums in FULL, not the parent's."""
 
     def _full(self, slot, packet, job):
         return super()._full(slot, replace(packet, values=slot.sums), job)
 
 
-class TakesFullTooSoon(_OfParents):
+class TakesFullTooSoon(_OfPrograms):
     """Takes the parent's FULL while partials of its own workers are missing."""
 
     def _full(self, slot, packet, job):
@@ -448,7 +448,7 @@ class TakesFullTooSoon(_OfParents):
         return super()._full(slot, packet, job)
 
 
-class PassesOnEveryFull(_OfParents):
+class PassesOnEveryFull(_OfPrograms):
     """Sends the parent's FULL to all each time that it comes."""
 
     def _full(self, slot, packet, job):
@@ -457,7 +457,7 @@ class PassesOnEveryFull(_OfParents):
         return super()._full(slot, packet, job)
 
 
-class TellsItsWorkersUpward(_OfParents):
+class TellsItsWorkersUpward(_OfPrograms):
     """Names its own number of workers to the parent."""
 
     def _ask(self, packet, slot, job):
@@ -465,7 +465,7 @@ class TellsItsWorkersUpward(_OfParents):
         return replace(answer, packet=replace(answer.packet, workers=len(job.members)))
 
 
-class AnyParent(_OfParents):
+class AnyParent(_OfPrograms):
     """Takes FULL and CLEAR from anybody."""
 
     def _failed_checks(self, packet, port, job):
@@ -474,7 +474,7 @@ class AnyParent(_OfParents):
         return [check for check in failed if not is_answer or check is not DropReason.SOURCE]
 
 
-class AnyShardOfTheParent(_OfParents):
+class AnyShardOfTheParent(_OfPrograms):
     """Takes FULL and CLEAR to other shards of the parent."""
 
     def _failed_checks(self, packet, port, job):
@@ -483,12 +483,100 @@ class AnyShardOfTheParent(_OfParents):
         return super()._failed_checks(packet, port, job)
 
 
-class ForgetsTheParent(_OfParents):
+class ForgetsTheParent(_OfPrograms):
     """Tells nobody that the parent's answer has come."""
 
     def _echo(self, packet, port, job, slot, failed):
         seen = replace(slot, aggregated=slot.aggregated & job.everyone) if job else slot
         return super()._echo(packet, port, job, seen, failed)
+
+
+class NobodyStandsIn(_OfPrograms):
+    """Takes no PARTIAL of a stand-in."""
+
+    def _failed_checks(self, packet, port, job):
+        members = job and tuple(replace(member, stand_in=None) for member in job.members)
+        return super()._failed_checks(packet, port, job and replace(job, members=members))
+
+
+class StandInsAcknowledge(_OfPrograms):
+    """Takes ACK of a stand-in."""
+
+    kind = PacketType.ACK
+
+    def _failed_checks(self, packet, port, job):
+        return super()._failed_checks(
+            replace(packet, type=PacketType.PARTIAL) if packet.type is self.kind else packet, port, job
+        )
+
+
+class StandInsProbe(StandInsAcknowledge):
+    """Tells a stand-in that probes as another worker that all is well."""
+
+    kind = PacketType.PROBE
+
+
+class AnswersStandIns(_OfPrograms):
+    """Sends FULL to a worker because its stand-in repeats its PARTIAL."""
+
+    @staticmethod
+    def _is_of_stand_in(packet, port, job):
+        return False
+
+
+class ForgetsTheOwner(_OfPrograms):
+    """Does not answer a worker whose stand-in was first."""
+
+    def _partial(self, slot, packet, job):
+        is_known = packet.round == slot.round and slot.aggregated & packet.bitmap
+        outcome = super()._partial(slot, packet, job)
+        first = self.__dict__.setdefault("first", {})
+        if not is_known:
+            first[id(slot), packet.shard] = packet.source
+        return DropReason.DUPLICATE if is_known and first[id(slot), packet.shard] != packet.source else outcome
+
+
+class AddsBoth(_OfPrograms):
+    """Adds the PARTIAL of a worker and that of its stand-in."""
+
+    def _partial(self, slot, packet, job):
+        is_known = packet.round == slot.round and slot.aggregated & packet.bitmap
+        if is_known and job.members[packet.shard].stand_in and slot.aggregated not in (job.everyone, job.whole):
+            slot.sums = model._add(slot.sums, packet.values)
+        return super()._partial(slot, packet, job)
+
+
+class StandsInInAnyRound(_OfPrograms):
+    """Does not look at the round of a stand-in's PARTIAL."""
+
+    def _partial(self, slot, packet, job):
+        owner = job.members[packet.shard]
+        if slot.aggregated and packet.source != owner.mac:
+            packet = replace(packet, round=slot.round)
+        return super()._partial(slot, packet, job)
+
+
+class StandsInForAll(_OfPrograms):
+    """Takes PARTIALs of any worker from one that stands in for another."""
+
+    def _failed_checks(self, packet, port, job):
+        if job and packet.type is PacketType.PARTIAL and packet.shard < len(job.members):
+            for member in job.members:
+                other = member.stand_in
+                if other and (packet.source, port) == (other.mac, other.port):
+                    owner = job.members[packet.shard]
+                    packet, port = replace(packet, source=owner.mac), owner.port
+        return super()._failed_checks(packet, port, job)
+
+
+class StandsInByAddress(_OfPrograms):
+    """Does not look at the port of a stand-in."""
+
+    def _failed_checks(self, packet, port, job):
+        if job and packet.type is PacketType.PARTIAL and packet.shard < len(job.members):
+            other = job.members[packet.shard].stand_in
+            port = other.port if other and packet.source == other.mac else port
+        return super()._failed_checks(packet, port, job)
 
 
 class _Sees(Aggregator):
@@ -675,8 +763,8 @@ MUTANTS += [
 """All of them, and `Forgetful`."""
 assert Forgetful in MUTANTS
 
-PARENT_MUTANTS = [kind for kind in MUTANTS if issubclass(kind, _OfParents)]
-"""Those that only cases with a parent can catch."""
+PROGRAM_MUTANTS = [kind for kind in MUTANTS if issubclass(kind, _OfPrograms)]
+"""Those that only cases with a parent or stand-ins can catch."""
 
 KEYED_MUTANTS = {kind.__name__ for kind in MUTANTS if issubclass(kind, _Keyed)}
 """Names of those that only cases of version 2 can catch."""

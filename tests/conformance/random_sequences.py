@@ -3,6 +3,7 @@
 import random
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from conformance.frames import (
     ACK,
@@ -83,13 +84,19 @@ class _Sequence:
             Member(0x0250_0000_0000 + (place << 8) + shard, rng.randrange(self._geometry.ports))
             for shard in range(workers)
         )
+        if self._geometry.program and rng.random() < 0.5:  # each stands in for the one before it
+            others = members[1:] + members[:1]
+            members = tuple(
+                replace(own, stand_in=other if other != own else None)
+                for own, other in zip(members, others, strict=True)
+            )
         ports = sum({1 << member.port for member in members})
         if rng.random() < 0.1:
             ports = rng.randrange(1, 1 << self._geometry.ports)
         has_key = self._geometry.version > 1 and rng.random() < 0.8
         key = rng.getrandbits(64) if has_key else None
         parent = None
-        if self._geometry.parents and workers < 32 and rng.random() < 0.8:
+        if self._geometry.program and workers < 32 and rng.random() < 0.8:
             racks = rng.choice((1, 2, 3, 32))
             parent = Parent(0x0250_0001_0000 + place, rng.randrange(self._geometry.ports), rng.randrange(racks), racks)
         job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key, parent)
@@ -140,6 +147,8 @@ class _Sequence:
         if kind == PROBE and self._geometry.version > 1:
             version = rng.choice((1, 2))
         source: Member | Parent = job.members[shard]
+        if (other := job.members[shard].stand_in) and rng.random() < 0.3:
+            source = other
         destination, workers, bitmap = MAC, len(everyone), 1 << shard
         if kind == PROBE and rng.random() < 0.5:
             destination = BROADCAST

@@ -8,14 +8,14 @@ from support.bench import default_seed, times
 
 from conformance.generate import COMMITTED, committed, hand_written
 from conformance.model_subject import BatchSubject, ModelSubject
-from conformance.mutants import KEYED_MUTANTS, MUTANTS, PARENT_MUTANTS
+from conformance.mutants import KEYED_MUTANTS, MUTANTS, PROGRAM_MUTANTS
 from conformance.random_sequences import random_cases
 from conformance.runner import NonconformanceError, UnfitError, run
 from conformance.vectors import Geometry, Send, read
 from p4sgd.hw.spec.aggregator import PARENT_COUNTERS, AggregatorConfig, counters
 
 KEYED = Geometry(version=2)
-PARENTS = Geometry(parents=True)
+PROGRAM = Geometry(program=True)
 FILES = [file for file, geometry in committed().items() if geometry == Geometry()]
 SMALL, MIDDLE, LARGE = Geometry(8, 2, 4), Geometry(1024, 8, 32), Geometry(65536, 2, 5)
 
@@ -30,7 +30,7 @@ def test_committed_vectors(file, geometry, close):
 
 @pytest.mark.parametrize(
     "geometry",
-    [SMALL, MIDDLE, KEYED, replace(KEYED, parents=True), pytest.param(LARGE, marks=pytest.mark.slow)],
+    [SMALL, MIDDLE, KEYED, replace(KEYED, program=True), pytest.param(LARGE, marks=pytest.mark.slow)],
     ids=str,
 )
 def test_cases_of_other_sizes(geometry):
@@ -39,7 +39,7 @@ def test_cases_of_other_sizes(geometry):
 
 
 @pytest.mark.parametrize("frames", [5_000, pytest.param(times(40_000), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED, replace(KEYED, parents=True)], ids=str)
+@pytest.mark.parametrize("geometry", [SMALL, Geometry(), MIDDLE, KEYED, replace(KEYED, program=True)], ids=str)
 def test_random_sequences(geometry, frames):
     """Each frame apart, and as many as there are in a row at once."""
     seed = default_seed()
@@ -65,7 +65,7 @@ def written(geometry):
 def test_a_fault_is_caught(mutant):
     """A test of the test: by what is written by hand; a fault in version 2 by random sequences, too."""
     is_keyed = mutant.__name__ in KEYED_MUTANTS
-    geometry = KEYED if is_keyed else PARENTS if mutant in PARENT_MUTANTS else Geometry()
+    geometry = KEYED if is_keyed else PROGRAM if mutant in PROGRAM_MUTANTS else Geometry()
     seed = default_seed()
     print(f"{mutant.__doc__} P4SGD_SEED={seed}")
     for cases in [written(geometry)] + ([random_cases(KEYED, seed, 10_000)] if is_keyed else []):

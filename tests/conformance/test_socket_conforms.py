@@ -28,11 +28,11 @@ def switch_of(geometry, folder):
         yield space, subject
 
 
-SPEAKS_2 = Geometry(version=2, parents=True)
+SPEAKS_2 = Geometry(version=2, program=True)
 
 
 def test_committed_vectors(tmp_path):
-    """The topics of version 1, and parents, as they are for one of version 2: probes of other versions differ."""
+    """The topics of version 1 and of programs, as they are for one of version 2: probes of other versions differ."""
     with switch_of(SPEAKS_2, tmp_path) as (space, subject):
         for cases in (hand_written(SPEAKS_2), read(KEYED / "random.jsonl.gz")):
             done = space.call(run, subject, cases)
@@ -54,7 +54,7 @@ def test_the_wire_tells_a_wrong_switch(tmp_path):
 
 @pytest.mark.slow
 def test_long_random_sequences(tmp_path):
-    geometry = Geometry(4096, 8, 6, 2, parents=True)
+    geometry = Geometry(4096, 8, 6, 2, program=True)
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     with switch_of(geometry, tmp_path) as (space, subject):

@@ -60,7 +60,7 @@ def test_every_outcome_is_there():
     of_geometries = {
         Geometry(): set(),
         Geometry(version=2): {"DROPPED_KEY"},
-        Geometry(version=2, parents=True): {"DROPPED_KEY", *PARENT_COUNTERS},
+        Geometry(version=2, program=True): {"DROPPED_KEY", *PARENT_COUNTERS},
     }
     for geometry, further in of_geometries.items():
         for cases in (hand_written(geometry), random_cases(geometry, SEED, FRAMES)):

@@ -15,18 +15,18 @@ from p4sgd.hw.spec.job import Job, Member, Parent
 class Geometry:
     """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports.
 
-    ``version`` is the highest of the packet that it speaks; with ``parents`` its jobs may have a parent.
+    ``version`` is the highest of the packet that it speaks; with ``program`` its jobs may have a parent, and stand-ins.
     """
 
     slots: int = 64
     places: int = 4
     ports: int = 4
     version: int = 1
-    parents: bool = False
+    program: bool = False
 
     def holds(self, other: "Geometry") -> bool:
         """Whether it is as large in everything."""
-        own, its = ((each.slots, each.places, each.ports, each.parents) for each in (self, other))
+        own, its = ((each.slots, each.places, each.ports, each.program) for each in (self, other))
         return all(one >= another for one, another in zip(own, its, strict=True))
 
 
@@ -94,8 +94,18 @@ class VectorError(ValueError):
     """A line of a file that is no vector; the message names both."""
 
 
+def _member_of(record: dict[str, Any]) -> Member:
+    stand_in = _member_of(record["stand_in"]) if "stand_in" in record else None
+    return Member(mac_number(record["mac"]), record["port"], stand_in)
+
+
+def _source(member: Member) -> dict[str, Any]:
+    stand_in = {"stand_in": _source(member.stand_in)} if member.stand_in else {}
+    return {"mac": mac_text(member.mac), "port": member.port} | stand_in
+
+
 def _job_of(record: dict[str, Any]) -> Job:
-    members = tuple(Member(mac_number(member["mac"]), member["port"]) for member in record["members"])
+    members = tuple(map(_member_of, record["members"]))
     key = int(record["key"], 16) if "key" in record else None
     parent = None
     if "parent" in record:
@@ -107,14 +117,13 @@ def _record(step: Step) -> dict[str, Any]:
     """A step as JSON has it."""
     match step:
         case Begin(place, job, first_round):
-            members = [{"mac": mac_text(member.mac), "port": member.port} for member in job.members]
             begin = {
                 "begin": place,
                 "job": job.number,
                 "first_round": first_round,
                 "group_mac": mac_text(job.group_mac),
                 "ports": job.ports,
-                "members": members,
+                "members": [_source(member) for member in job.members],
             } | ({} if job.key is None else {"key": f"{job.key:016x}"})
             return begin | ({"parent": vars(job.parent) | {"mac": mac_text(job.parent.mac)}} if job.parent else {})
         case End(place):
@@ -156,7 +165,7 @@ def to_text(cases: Iterable[Case]) -> str:
         head = {"case": case.name, "why": case.why, "mac": mac_text(case.mac)}
         head |= {"slots": size.slots, "places": size.places, "ports": size.ports}
         head |= {"version": size.version} if size.version > 1 else {}
-        lines.append(json.dumps(head | ({"parents": True} if size.parents else {})))
+        lines.append(json.dumps(head | ({"program": True} if size.program else {})))
         lines += [json.dumps(_record(step)) for step in case.steps]
     return "".join(line + "\n" for line in lines)
 
@@ -170,7 +179,7 @@ def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
             if "case" in record:
                 if case is not None:
                     yield case
-                further = record.get("version", 1), record.get("parents", False)
+                further = record.get("version", 1), record.get("program", False)
                 geometry = Geometry(record["slots"], record["places"], record["ports"], *further)
                 case = Case(record["case"], record["why"], mac_number(record["mac"]), geometry)
             elif case is None:

@@ -175,7 +175,16 @@ class Aggregator:
             PacketType.ACK: self._acknowledge,
             PacketType.CLEAR: self._clear,
         }
+        if packet.type is PacketType.PARTIAL and self._is_of_stand_in(packet, port, job):
+            is_known = packet.round == slot.round and slot.aggregated & packet.bitmap
+            return DropReason.DUPLICATE if is_known else self._partial(slot, packet, job)
         return acts[packet.type](slot, packet, job)
+
+    @staticmethod
+    def _is_of_stand_in(packet: Packet, port: int, job: Job) -> bool:
+        """Whether a PARTIAL is of its shard's stand-in, which gets no answer: as a worker it has what it needs."""
+        owner = job.members[packet.shard]
+        return (packet.source, port) != (owner.mac, owner.port)
 
     def _failed_checks(self, packet: Packet, port: int, job: Job | None) -> list[DropReason]:
         """The checks of `VERDICT` that a packet fails, in the order of `VERDICT`."""
@@ -195,8 +204,10 @@ class Aggregator:
         if packet.slot >= self._slots:
             failed.append(DropReason.SLOT)
         if DropReason.SHARD not in failed:
-            member = parent or job.members[packet.shard]
-            if packet.source != member.mac or port != member.port:
+            sources = [parent or job.members[packet.shard]]
+            if packet.type is PacketType.PARTIAL and job.members[packet.shard].stand_in:
+                sources.append(job.members[packet.shard].stand_in)
+            if all((packet.source, port) != (source.mac, source.port) for source in sources):
                 failed.append(DropReason.SOURCE)
         return failed
 

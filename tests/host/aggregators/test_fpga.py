@@ -93,8 +93,10 @@ def test_settings_of_no_valid_job(board, aggregator):
 def test_a_missing_port(board, aggregator):
     with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 2 of the aggregator, which has 2"):
         aggregator.begin(0, job(7, port=2), 1)
-    with pytest.raises(P4sgdError, match=r"job 7 cannot begin: it has a parent, which only .* programs can have"):
-        aggregator.begin(0, replace(job(7), parent=Parent(1, 0, 0, 1)), 1)
+    members = (replace(job(7).members[0], stand_in=job(8).members[0]),)
+    for wrong, what in (({"parent": Parent(1, 0, 0, 1)}, "a parent"), ({"members": members}, "stand-ins")):
+        with pytest.raises(P4sgdError, match=rf"job 7 cannot begin: it has {what}, which only .* programs can have"):
+            aggregator.begin(0, replace(job(7), **wrong), 1)
     assert board.running == 0
 
 

@@ -76,6 +76,12 @@ STATES = {
     "WORKERS=3 RACKS=2 OPERATIONS=0": 4_428,
     "WORKERS=2 RACKS=2 OPERATIONS=3 RESTART": 47_057,
     "WORKERS=3 RACKS=2 OPERATIONS=2 RESTART": 210_011,
+    "WORKERS=2 STAND_INS OPERATIONS=5": 171_289,
+    "WORKERS=3 STAND_INS OPERATIONS=3": 167_393,
+    "WORKERS=2 STAND_INS OPERATIONS=0 ROUNDS=4": 25_901,
+    "WORKERS=3 STAND_INS OPERATIONS=0 ROUNDS=4": 826_824,
+    "WORKERS=2 STAND_INS OPERATIONS=2 RESTART": 227_926,
+    "WORKERS=3 STAND_INS OPERATIONS=1 RESTART": 224_467,
 }
 """Number of states by definitions, the table in hw/net/VERIFICATION.md."""
 
@@ -99,17 +105,22 @@ def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
 
 
 @pytest.mark.parametrize(
-    ("racks", "operations"), [((2,), 1), ((2,), 5), ((3,), 3), ((1, 1), 3), ((2, 1), 3), ((1, 1, 1), 2)]
+    ("racks", "operations", "stand_ins"),
+    [
+        *(((2,), 1, False), ((2,), 5, False), ((3,), 3, False), ((2,), 3, True), ((3,), 1, True)),
+        *(((1, 1), 3, False), ((2, 1), 3, False), ((1, 1, 1), 2, False)),
+    ],
 )
-def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, racks, operations):
+def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, racks, operations, stand_ins):
     """Two models that were written apart and allow the same steps."""
     path = ROOT / "tests" / "sim" / "network" / "test_every_order.py"
     spec = importlib.util.spec_from_file_location("every_order", path)
     every_order = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(every_order)
-    said = explore(tmp_path, [f"WORKERS={sum(racks)}", f"RACKS={len(racks)}", f"OPERATIONS={operations}", "NO_END"])
+    shape = [f"WORKERS={sum(racks)}", f"RACKS={len(racks)}", f"OPERATIONS={operations}", *["STAND_INS"] * stand_ins]
+    said = explore(tmp_path, [*shape, "NO_END"])
     assert_all_is_well(said)
-    assert states(said) == every_order.search(*racks, operations=operations)
+    assert states(said) == every_order.search(*racks, operations=operations, stand_ins=stand_ins)
 
 
 WRONG_SUM, STUCK = ["-E"], ["-a", "-A"]
@@ -135,6 +146,9 @@ FAULTS = {
     "MUTANT_CLEARS_FIRST RACKS=2": STUCK,
     "MUTANT_ASKS_ONCE RACKS=2": STUCK,
     "MUTANT_ACKNOWLEDGES_ONCE RACKS=2": STUCK,
+    "MUTANT_ADDS_BOTH STAND_INS": WRONG_SUM,
+    "MUTANT_TAKES_ANY_EARLY STAND_INS": WRONG_SUM,
+    "MUTANT_STANDS_IN_TOO_SOON STAND_INS": STUCK,
 }
 """What the model is made with, and how spin must find the fault."""
 

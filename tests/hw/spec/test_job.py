@@ -37,6 +37,13 @@ def test_workers_that_cannot_be(mac, port):
         Member(mac, port)
 
 
+@pytest.mark.parametrize("stand_in", [Member(1, 2), Member(2, 2, Member(3, 2))])
+def test_stand_ins_that_cannot_be(stand_in):
+    assert Member(1, 2, Member(2, 2)) == Member(1, 2)
+    with pytest.raises(ValueError, match="stands in for another one"):
+        Member(1, 2, stand_in)
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

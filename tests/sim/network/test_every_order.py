@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pytest
 from conformance.mutants import (
     AcknowledgesOnce,
+    AddsBoth,
     AddsTheParentsSums,
     AddsTwice,
     AsksOnce,
@@ -31,7 +32,7 @@ from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import VALUES, PacketType
-from p4sgd.sim.network.endpoint import Endpoint
+from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
 GROUP = 1 << 40
 
@@ -56,7 +57,10 @@ def name(packet):
 
 
 class Worker(Endpoint):
-    """An endpoint that does ``operations`` operations and knows what must come of them: it is ``number`` of ``all``."""
+    """An endpoint that does ``operations`` operations and knows what must come of them: it is ``number`` of ``all``.
+
+    With ``has_stand_in`` it stands in for the next one, too.
+    """
 
     def __init__(self, operations, number, all_workers, **who):
         super().__init__(resend_after=0, **who)
@@ -66,17 +70,29 @@ class Worker(Endpoint):
 
     def begin(self):
         """Begin the next operation, if there is one and it may begin; returns the packet."""
+        self.begun = self.next_operation
         if self.begun == self.operations or not self.can_submit:
             return None
         self.begun += 1
         return self.submit([value(self.number, self.begun - 1)] * VALUES, 0)
+
+    def stand_in(self, phase=SlotPhase.PARTIAL, ahead=0):
+        """The packets of the next worker's operations that it may send, as its own ones are in a phase."""
+        other, packets = (self.number + 1) % len(self.all), []
+        for index, slot in enumerate(self._slots):
+            operation = slot.number + ahead * self.slots
+            if self.has_stand_in and slot.phase is phase and operation < self.operations:
+                who = {"shard": other, "bitmap": 1 << other, "values": (value(other, operation),) * VALUES}
+                packet = replace(self._packet(index), type=PacketType.PARTIAL, round=self._round(slot, ahead), **who)
+                packets.append(packet)
+        return packets
 
     def take(self, packet):
         """A packet arrives; returns the answer."""
         answer = self.receive(packet, 0)
         while self.sums:
             right = sum(value(shard, self.ended) for shard in self.all)
-            if self.ended == self.begun or self.sums.popleft() != (right,) * VALUES:
+            if self.ended == self.next_operation or self.sums.popleft() != (right,) * VALUES:
                 raise WrongSumError(f"worker {self.number}, operation {self.ended}: {name(packet)}")
             self.ended += 1
         return answer
@@ -160,6 +176,8 @@ class Search:
             after, packet = self._worker(Worker.begin, machines, index)
             if packet is not None:
                 yield f"{name(packet)} sent", (after, network | {(self._homes[index], packet)})
+            for packet in machines.workers[index].stand_in():
+                yield f"{name(packet)} sent by {index}", (machines, network | {(self._homes[index], packet)})
         for end, packet in network:
             after, sent = self._arrive(machines, end, packet)
             yield f"{name(packet)} at {end}", (after, network.union(sent))
@@ -209,17 +227,23 @@ class Search:
         return len(way)
 
 
-def search(*racks, operations, slots=1, first_round=1, switch=Aggregator, worker=Worker):
-    """Search with so many workers behind one aggregator; if there are several, these are behind another one."""
+def search(*racks, operations, slots=1, first_round=1, switch=Aggregator, worker=Worker, stand_ins=False):
+    """Search with so many workers behind one aggregator; if there are several, these are behind another one.
+
+    With ``stand_ins`` each worker of the only aggregator stands in for the next.
+    """
     switches, ends, cables = [], [], {}
     for rack, workers in enumerate(racks):
         parent = Parent(0, workers, rack, len(racks)) if len(racks) > 1 else None
-        job = Job(0, tuple(Member(0, port) for port in range(workers)), GROUP, (1 << workers) - 1, parent=parent)
+        others = [Member(0, (port - 1) % workers) if stand_ins else None for port in range(workers)]
+        members = tuple(Member(0, port, other) for port, other in enumerate(others))
+        job = Job(0, members, GROUP, (1 << workers) - 1, parent=parent)
         switches.append(switch(slots))
         switches[-1].begin(0, job, first_round)
         for shard in range(workers):
             cables[rack, shard] = len(ends)
             who = {"shard": shard, "workers": workers, "slots": slots, "first_round": first_round}
+            who["has_stand_in"] = stand_ins
             ends.append(worker(operations, len(ends), sum(racks), **who))
         if parent:
             cables[rack, workers], cables[len(racks), rack] = (len(racks), rack), (rack, workers)
@@ -244,6 +268,22 @@ def search(*racks, operations, slots=1, first_round=1, switch=Aggregator, worker
 )
 def test_no_order_gives_a_wrong_sum_or_puts_the_end_out_of_reach(racks, operations, slots, first_round):
     print(search(*racks, operations=operations, slots=slots, first_round=first_round), "states")
+
+
+@pytest.mark.parametrize("first_round", [1, 65534])
+@pytest.mark.parametrize(
+    ("workers", "operations", "slots"),
+    [
+        (2, 2, 1),
+        (3, 1, 1),
+        pytest.param(2, 3, 1, marks=pytest.mark.slow),
+        pytest.param(2, 2, 2, marks=pytest.mark.slow),
+        pytest.param(3, 2, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_no_order_of_stand_ins_gives_a_wrong_sum_or_puts_the_end_out_of_reach(workers, operations, slots, first_round):
+    shape = {"operations": operations, "slots": slots, "first_round": first_round}
+    print(search(workers, **shape, stand_ins=True), "states")
 
 
 class TakesAny(Worker):
@@ -286,6 +326,39 @@ def test_a_fault_is_found(machine, error):
     """A test of the test: one rule less, and there is an order that it fails in."""
     with pytest.raises(error) as found:
         search(3, operations=3, **machine)
+    print(found.value, *found.value.__notes__)
+
+
+class TakesAnyFullEarly(Worker):
+    """Does not look at the round of a FULL that comes before its operation."""
+
+    def receive(self, packet, now):
+        slot = self._slots[packet.slot]
+        if packet.type is PacketType.FULL and slot.phase is SlotPhase.IDLE:
+            packet = replace(packet, round=self._round(slot, 1))
+        return super().receive(packet, now)
+
+
+class StandsInTooSoon(Worker):
+    """Sends the other worker's PARTIAL of the next operation before its own has ended."""
+
+    def stand_in(self, phase=SlotPhase.PARTIAL, ahead=0):
+        return super().stand_in() + super().stand_in(SlotPhase.ACK, 1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "error"),
+    [
+        ({"switch": AddsBoth}, WrongSumError),
+        ({"worker": TakesAnyFullEarly}, WrongSumError),
+        ({"worker": StandsInTooSoon}, StuckError),
+    ],
+    ids=lambda value: next(iter(value.values())).__name__ if isinstance(value, dict) else "",
+)
+def test_a_fault_of_stand_ins_is_found(machine, error):
+    """So too with stand-ins."""
+    with pytest.raises(error) as found:
+        search(2, operations=2, stand_ins=True, **machine)
     print(found.value, *found.value.__notes__)
 
 
