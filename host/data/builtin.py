@@ -38,27 +38,21 @@ _CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "
 """Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
 
 
-_TUMOUR = (
-    *("radius", "texture", "perimeter", "area", "smoothness"),
-    *("compactness", "concavity", "concave points", "symmetry", "fractal dimension"),
+_TUMOUR = "radius,texture,perimeter,area,smoothness,compactness,concavity,concave points,symmetry,fractal dimension"
+
+_WINE = (
+    "alcohol malic_acid ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins "
+    "color_intensity hue od280/od315_of_diluted_wines proline"
 )
 
 _NAMES = {
-    "breast_cancer": tuple(form.format(each) for form in ("mean {}", "{} error", "worst {}") for each in _TUMOUR),
+    "breast_cancer": tuple(
+        form.format(each) for form in ("mean {}", "{} error", "worst {}") for each in _TUMOUR.split(",")
+    ),
     "diabetes": ("age", "sex", "bmi", "bp", *(f"s{place}" for place in range(1, 7))),
     "digits": tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
     "iris": ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"),
-    "wine": (
-        *("alcohol", "malic_acid", "ash", "alcalinity_of_ash", "magnesium", "total_phenols", "flavanoids"),
-        *(
-            "nonflavanoid_phenols",
-            "proanthocyanins",
-            "color_intensity",
-            "hue",
-            "od280/od315_of_diluted_wines",
-            "proline",
-        ),
-    ),
+    "wine": tuple(_WINE.split()),
 }
 """Names of the features: ``feature_names`` in scikit-learn."""
 

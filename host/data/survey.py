@@ -28,66 +28,57 @@ _LEAST_ROWS = 10
 class _Findings:
     """Findings about a column, so far or in all ranks.
 
-    ``numbers`` and ``texts`` count cells, without gaps. ``values`` are the different texts of all cells, ``None`` if
-    they are too many. ``typed`` and ``truths`` tell that the format says that these are numbers or booleans, and
-    booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are digits after a
-    0. ``respelled`` counts texts that are numbers in another notation, and ``dated`` those that are dates, by
-    the order. ``first`` has row and text of the first cell of each kind of this rank.
+    ``counts`` are of cells: ``numbers`` and ``texts``, without gaps, texts that are ``respelled``, numbers in another
+    notation, and those that are dates, by the order. ``values`` are the different texts of all cells, ``None`` if they
+    are too many. Of the ``traits``, ``typed`` and ``truths`` tell that the format says that these are numbers or
+    booleans, and booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are
+    digits after a 0. ``first`` has row and text of the first cell of each kind of this rank.
     """
 
-    numbers: int = 0
-    texts: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    traits: set[str] = field(default_factory=set)
     values: set[str] | None = field(default_factory=set)
-    typed: bool = False
-    truths: bool = False
-    category: bool = False
-    codes: bool = False
-    respelled: int = 0
-    dated: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     @property
     def boolean(self) -> bool:
         """Whether all texts are true or false, or the format says so."""
-        if (self.numbers and self.texts) or self.category:
+        if (self.counts["numbers"] and self.counts["texts"]) or "category" in self.traits:
             return False
-        return self.truths or bool(self.values and all(text.lower() in TRUTH for text in self.values))
+        return "truths" in self.traits or bool(self.values and all(text.lower() in TRUTH for text in self.values))
 
     @property
     def numeric(self) -> bool:
         """Whether the column holds numbers: if not more cells are texts than are numbers, or all are true or false."""
-        return not self.category and (self.texts <= self.numbers or self.boolean)
+        return "category" not in self.traits and (self.counts["texts"] <= self.counts["numbers"] or self.boolean)
 
     @property
     def dates(self) -> bool:
         """Whether most cells are dates, and none are numbers."""
-        return not self.numbers and 2 * max(self.dated.values(), default=0) > self.texts
+        return not self.counts["numbers"] and 2 * max(map(self.counts.__getitem__, ORDERS)) > self.counts["texts"]
 
     @property
     def orders(self) -> list[str]:
         """Those of `ORDERS` in which most cells are dates."""
-        return [order for order in ORDERS if self.dated[order] == max(self.dated.values(), default=0)]
+        return [order for order in ORDERS if self.counts[order] == max(map(self.counts.__getitem__, ORDERS))]
 
     def look(self, cells: Cells, first: int, *, chosen: bool) -> None:
         """Add findings about cells from the row ``first`` on, which are categories if the user has chosen so."""
-        typed, category = cells.are_numbers and not chosen, cells.are_texts or chosen
-        new, gaps = (
-            _Findings(typed=typed, truths=cells.are_truths, category=category, codes=cells.has_codes),
-            cells.gaps,
-        )
+        typed, category, gaps = cells.are_numbers and not chosen, cells.are_texts or chosen, cells.gaps
+        traits = {"typed": typed, "truths": cells.are_truths, "category": category, "codes": cells.has_codes}
+        new = _Findings(traits={name for name, it_has in traits.items() if it_has})
         numbers = np.full(gaps.size, np.nan) if category else cells.numbers
         texts, respelled = np.isnan(numbers) & ~gaps, np.zeros_like(gaps)
         if not typed and (self.values is not None or texts.any()):
             known, which = cells.encoded
             new.values = set(known) - cells.notation.missing
             for text, count in zip(known, np.bincount(which).tolist(), strict=False) if not chosen else ():
-                new.dated.update(dict.fromkeys(dates_of(text), count))
+                new.counts.update(dict.fromkeys(dates_of(text), count))
             if not category:
-                respelled = np.isin(
-                    which, [place for place in np.unique(which[texts]) if other_notations(known[place])]
-                )
-        new.numbers, new.texts = int((~texts & ~gaps).sum()), int(texts.sum())
-        new.respelled = int(respelled.sum())
+                strange = [place for place in np.unique(which[texts]) if other_notations(known[place])]
+                respelled = np.isin(which, strange)
+        kinds = {"numbers": ~texts & ~gaps, "texts": texts, "respelled": respelled}
+        new.counts.update({kind: int(where.sum()) for kind, where in kinds.items()})
         self.add(new)
         infinite = np.isinf(numbers) & ~gaps
         for kind, where in {"text": texts, "respelled": respelled, "gap": gaps, "infinity": infinite}.items():
@@ -97,14 +88,8 @@ class _Findings:
 
     def add(self, other: "_Findings") -> None:
         """Add other findings, but for the first cells of each kind."""
-        self.numbers += other.numbers
-        self.texts += other.texts
-        self.typed |= other.typed
-        self.truths |= other.truths
-        self.category |= other.category
-        self.codes |= other.codes
-        self.respelled += other.respelled
-        self.dated.update(other.dated)
+        self.counts.update(other.counts)
+        self.traits |= other.traits
         values = None if self.values is None or other.values is None else self.values | other.values
         self.values = None if values is None or len(values) > MOST_TEXTS else values
 
@@ -113,11 +98,12 @@ class _Findings:
         """Kinds of cells, beside gaps, that do not go with the findings of all ranks."""
         if self.numeric:
             return {"infinity"} if self.boolean else {"infinity", "text"}
-        like_numbers = self.respelled and self.numbers + self.respelled >= self.texts - self.respelled
-        return {"respelled"} if like_numbers and not self.category else set()
+        respelled = self.counts["respelled"]
+        like_numbers = respelled and self.counts["numbers"] + respelled >= self.counts["texts"] - respelled
+        return {"respelled"} if like_numbers and "category" not in self.traits else set()
 
     def column(self, name: str, dates: str, *, gaps: bool) -> Column:
-        if self.numeric and (self.numbers or self.texts or self.typed):
+        if self.numeric and (self.counts["numbers"] or self.counts["texts"] or "typed" in self.traits):
             return NumberColumn(name, gaps, truth=self.boolean)
         if self.dates and dates != "text":
             return DateColumn(name, gaps, order=self.orders[0], parts=() if dates == "parts" else None)
@@ -176,14 +162,14 @@ class Survey:
             total, parts = _Findings(), [found[place] for found in everywhere]
             for part in parts:
                 total.add(part)
-            total.category |= total.codes and codes
+            total.traits |= {"category"} if codes and "codes" in total.traits else set()
             refused = total.refused | ({"gap"} if not gaps else set())
             for rank, part in enumerate(parts):
                 cells = ((kind, *cell) for kind, cell in part.first.items() if kind in refused)
                 wrong += [(rank, row, place, text, kind == "gap") for kind, row, text in cells]
             columns.append(total.column(name, self._dates, gaps=any("gap" in part.first for part in parts)))
             label = name or f"feature {place + 1}"
-            if total.codes and total.numeric:
+            if "codes" in total.traits and total.numeric:
                 way = f"--categorical {name or 'NUMBER'} makes texts of them"
                 self.remarks += (f"{label} has digits after a 0, such as 01, which are taken for numbers: {way}",)
             if isinstance(columns[-1], DateColumn) and len(total.orders) > 1:

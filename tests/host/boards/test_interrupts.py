@@ -82,7 +82,7 @@ def test_ctrl_c_anywhere(machine, cluster, monkeypatch):
     names = list(interrupter.names)
     first = {names.index(name) for name in names}
     last = {len(names) - 1 - names[::-1].index(name) for name in names}
-    points = first | last | set(pick.sample(range(len(names)), 60))
+    points = first | last | set(pick.sample(range(len(names)), 30))
     for at in sorted(points):
         for after in (False, True):
             interrupter.arm(at, after=after)

@@ -283,27 +283,11 @@ WORDS = st.one_of(
     st.sampled_from(["18446744073709551615:1", "9" * 30, "\0", "\x01b", "a:1:2", "|7", "abcd", "abcde:.5"]),
     st.from_regex(r"[0-9a-c]{1,5}(:-?[0-9]{0,2}\.?[0-9]{0,2})?", fullmatch=True),
 )
+VW_HEADS = ",1 |,1 1|,1 1 |,1 'a |x ,-1 1 0 tag| ,1 1 .5 |,1 1 2e-3 't |,1 1 x|,1 1 1e999 |,1 1 3|,1 2 | ,|,2\t|"
 VW_LINES = st.one_of(
     st.builds(
         lambda head, words, blank: head + blank.join(words),
-        st.sampled_from(
-            [
-                "",
-                "1 |",
-                "1 1|",
-                "1 1 |",
-                "1 'a |x ",
-                "-1 1 0 tag| ",
-                "1 1 .5 |",
-                "1 1 2e-3 't |",
-                "1 1 x|",
-                "1 1 1e999 |",
-                "1 1 3|",
-                "1 2 | ",
-                "|",
-                "2\t|",
-            ]
-        ),
+        st.sampled_from(VW_HEADS.split(",")),
         st.lists(WORDS, max_size=6),
         st.sampled_from([" ", "\t", "  ", "\v", "\xa0"]),
     ),

@@ -306,7 +306,7 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     wide = Survey(("name",), 1)
     for first in range(0, 50_000, 5_000):
         wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
-    assert (wide._found[0].values, wide._found[0].texts) == (None, 50_000), "they are not kept"
+    assert (wide._found[0].values, wide._found[0].counts["texts"]) == (None, 50_000), "they are not kept"
     monkeypatch.setattr(survey, "MOST_TEXTS", 5)
     for size in (1, 2):
         with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):

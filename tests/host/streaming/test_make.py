@@ -105,7 +105,7 @@ COMMON = {
 }
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(FORMATS),
     seed=st.integers(0, 1 << 30),
