@@ -6,17 +6,18 @@ table with the same columns. The model file has it.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.reading import TableColumn, TableReading
+from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import NumberColumn, Table, TextColumn, column_from_json
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -234,12 +235,5 @@ def space_to_json(space: FeatureSpace) -> dict[str, Any]:
 
 def space_from_json(data: Mapping[str, Any]) -> FeatureSpace:
     """Undo `space_to_json`; `KeyError`, `TypeError` or `ValueError` for anything else."""
-    data = {**data, "names": tuple(data["names"])}
-    made: dict[str, type[TableEncoding | TableReading]] = {"encoding": TableEncoding, "reading": TableReading}
-    data |= {name: kind.from_json(data[name]) for name, kind in made.items() if data.get(name) is not None}
-    label = data.pop("label_column", None)  # the number of the only column apart, in files of before
-    space = FeatureSpace(**data)
-    if label is None:
-        return space
-    count = space.column_count + 1
-    return replace(space, reading=TableReading(count, (TableColumn(label if label > 0 else count + label + 1),)))
+    made = {"encoding": TableEncoding.from_json(data["encoding"])} if data.get("encoding") is not None else {}
+    return msgspec.convert({**data, **made}, FeatureSpace)

@@ -1,8 +1,8 @@
 """How a table was read, which a model remembers to read other tables alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -86,8 +86,3 @@ class TableReading:
         """As plain data."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Undo `to_json`; `msgspec.ValidationError`, a `ValueError`, for anything else."""
-        return msgspec.convert(data, cls)

@@ -71,9 +71,10 @@ class Column(ABC):
         """Most of its features that are not 0 in a sample."""
         return 1
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The column as JSON data, for `column_from_json`."""
+        plain: dict[str, Any] = {"values": None} | msgspec.to_builtins(self)
+        return plain
 
     @abstractmethod
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
@@ -123,10 +124,6 @@ class NumberColumn(Column):
     @property
     def stored(self) -> int:
         return 1 + self.gaps
-
-    def to_json(self) -> dict[str, Any]:
-        fields = ("name", "truth", "mean", "gaps")
-        return {name: getattr(self, name) for name in fields} | {"values": None}
 
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         gaps = np.isnan(cells)
@@ -211,9 +208,6 @@ class DateColumn(NumberColumn):
     def stored(self) -> int:
         return super().stored + 3 * (self.parts is not None)
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"order": self.order, "parts": self.parts}
-
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         number, parts = self._divided(cells)
         yield from super().encode(number, table)
@@ -263,9 +257,6 @@ class TextColumn(Column):
     def features(self, label: str) -> list[str]:
         kinds = [*self.values, *([GAP] if self.gaps else [])]
         return [f"{label}={kind}" for kind in (kinds[1:] if len(kinds) == 2 else kinds)]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "values": list(self.values), "gaps": self.gaps}
 
     def encode(self, cells: FloatArray, table: "Column") -> Encoded:
         assert isinstance(table, TextColumn)

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, read_dataset
 from p4sgd.host.data.dataset import with_features
 from p4sgd.host.data.formats import csv_file, npy, npz, parquet, sparse_text
 from p4sgd.host.data.formats.source import scan
 from p4sgd.host.data.matrix import join_rows
 from p4sgd.host.data.read import open_source
 from p4sgd.host.data.synth import make_source
+from p4sgd.host.training.preparation import encode
 
 FORMATS = ("data.libsvm", "data.libsvm.gz", "data.csv", "data.csv.xz", "data.tsv.bz2", "data.npy", "columns.npy")
 FORMATS += ("data.npz", "packed.npz", "sparse.npz", "data.parquet")
@@ -100,3 +101,9 @@ def read_in_blocks(path, **reading):
     data = with_features(found.samples, join_rows(parts), source.space, table=source.table, remarks=source.remarks)
     assert (found.stored, found.sparse, found.dtype) == (data.stored, data.sparse, data.features.dtype)
     return data, len(parts)
+
+
+def encoded(source, missing="error", **reading):
+    """A table with the features that all its rows call for."""
+    data = read_dataset(source, missing=missing, **reading)
+    return encode(data, np.ones(data.samples, bool), missing)

@@ -276,7 +276,7 @@ def test_digits_in_quotes_after_a_0_are_texts(tmp_path, monkeypatch, size):
     quoted = write(tmp_path, "zip,n,y\n" + "".join(lines))
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 100)
     (tables,) = {read.table for read in run_ranks(size, lambda ranks: read_dataset(quoted, communicator=ranks))}
-    assert [column.to_json()["values"] for column in tables.columns] == [["01001", "60601", "94016"], None]
+    assert [column.to_json()["values"] for column in tables.columns] == [("01001", "60601", "94016"), None]
     plain = write(tmp_path, "zip,n,y\n" + "".join(lines[40:] + lines[:40]).replace('"', ""))
     told = "zip has digits after a 0, such as 01, which are taken for numbers: --categorical zip makes texts of them"
     for categorical, first, remarks in (([], 1001, (told,)), (["zip"], 0, ())):

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.data_files import encoded
 from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
@@ -18,11 +19,6 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.training.preparation import encode
 
 MOMENTS = st.datetimes(datetime.datetime(1000, 1, 1), datetime.datetime(9999, 12, 31))
-
-
-def encoded(source, missing="error", **reading):
-    data = read_dataset(source, missing=missing, **reading)
-    return encode(data, np.ones(data.samples, bool), missing)
 
 
 def write(folder, dates, name="dates.csv"):

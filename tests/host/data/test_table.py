@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
-from support.data_files import read_in_blocks, use_small_blocks
+from support.data_files import encoded, read_in_blocks, use_small_blocks
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
@@ -43,11 +43,6 @@ def store(folder, columns, name="data.parquet"):
     path = folder / name
     (pa.csv.write_csv if name.endswith("csv") else pq.write_table)(pa.table(columns), path)
     return path
-
-
-def encoded(source, missing="error", **reading):
-    data = read_dataset(source, missing=missing, **reading)
-    return encode(data, np.ones(data.samples, bool), missing)
 
 
 GAPS = "a,b,c,d,y\n1,x,5,p,0\n,y,6,?,1\nNA,,7,q,0\n5, x ,6,,1\n"

@@ -99,10 +99,10 @@ LOSSES = ["train loss after each epoch", "validation loss after each epoch", "le
 
 PAGES = {  # words after train, figures (some of them, if the first is …), texts
     "two classes": (
-        "digits --positive 8 --validation-fraction 0.25 --test digits --epochs 6 --l2 0.001",
+        "wine --positive class_1 --validation-fraction 0.25 --test wine --epochs 2 --l2 0.001",
         [f"{what} after each epoch" for what in ("loss", "accuracy")]
         + [RATE, *CURVES, "distribution of activations, test samples"],
-        ["loss logistic (logistic regression", "1,797 samples", "8 against all others", "all epochs were run"]
+        ["loss logistic (logistic regression", "178 samples", "class_1 against all others", "all epochs were run"]
         + [f"{data}: true classes in rows" for data in ("train", "validation", "test")],
     ),
     "several classes": (
