@@ -7,10 +7,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 from p4sgd.host.aggregators.cluster_file import (
     AggregatorAddress,
@@ -66,12 +67,15 @@ def board_us(workers: int, levels: int = 1, loss: float = 0.0) -> float:
 
 
 @contextmanager
-def _serving(folder: str, host: IPv4Address) -> Iterator[SoftwareAggregator]:
-    """The controller of a software aggregator that is a process of its own."""
+def serving(
+    folder: str, interfaces: Sequence[str], *options: str, start: Callable[..., Any] = subprocess.Popen
+) -> Iterator[tuple[Any, SoftwareAggregator]]:
+    """A process of ``p4sgd switch serve`` that ``start`` starts, and its controller; a `P4sgdError` if it ends."""
     control = f"unix:{folder}/aggregator"
-    words = ("switch", "serve", "--interface", f"udp:{host}", "--control", control)
-    with Path(folder, "log").open("wb") as log:
-        process = subprocess.Popen(python_command("from p4sgd.host.cli import main; main()", *words), stderr=log)
+    words = ["switch", "serve", "--control", control, *options]
+    words += [word for name in interfaces for word in ("--interface", name)]
+    with Path(folder, "log").open("ab") as log:
+        process = start(python_command("from p4sgd.host.cli import main; main()", *words), stderr=log)
     try:
         end = time.monotonic() + _READY_S
         while True:
@@ -83,10 +87,14 @@ def _serving(folder: str, host: IPv4Address) -> Iterator[SoftwareAggregator]:
                     raise P4sgdError(f"p4sgd switch serve has ended: {Path(folder, 'log').read_text()}") from None
                 time.sleep(0.02)
         with closing(controller):
-            yield controller
+            yield process, controller
     finally:
-        process.terminate()
-        process.wait()
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_READY_S)
+            finally:
+                process.kill()
 
 
 class Workers:
@@ -100,7 +108,7 @@ class Workers:
         hosts = [IPv4Address(first + index) for index in range(1 + racks + workers)]
         macs = [address_of(host) for host in hosts]
         parts = [
-            stack.enter_context(_serving(stack.enter_context(tempfile.TemporaryDirectory()), host))
+            stack.enter_context(serving(stack.enter_context(tempfile.TemporaryDirectory()), [f"udp:{host}"]))[1]
             for host in hosts[: 1 + racks]
         ]
         self._links = [stack.enter_context(closing(open_link(f"udp:{host}"))) for host in hosts[1 + racks :]]

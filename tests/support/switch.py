@@ -1,17 +1,13 @@
 """A software aggregator as a process, and a job for it."""
 
-import contextlib
 import random
 import select
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from p4sgd.host.aggregators.software import SoftwareAggregator
-from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.experiments import allreduce
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
 from p4sgd.sim.network.endpoint import Endpoint
@@ -20,8 +16,6 @@ PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 MAC = 0x0250_0000_0001
 """The aggregator's address."""
-
-_READY_S = 60.0
 
 
 def worker_mac(shard, number=1):
@@ -45,39 +39,13 @@ def from_worker(kind, slot, round_, shard, workers, values=None, number=1, key=N
     return Packet(kind, *where, tuple(values), MAC, worker_mac(shard, number), version, key)
 
 
-def connect(address, process=None):
-    """The controller of an aggregator that is being started."""
-    end = time.monotonic() + _READY_S
-    while True:
-        try:
-            return SoftwareAggregator(ControlAddress.parse(address))
-        except (P4sgdError, UserError):
-            assert process is None or process.poll() is None, "the aggregator has ended"
-            assert time.monotonic() < end, "the aggregator does not answer"
-            time.sleep(0.02)
-
-
-@contextlib.contextmanager
 def serving(namespace, folder, interfaces, *options):
     """``p4sgd switch serve`` in a namespace, or where we are if it is None: the process, and its controller."""
-    address = f"unix:{folder}/aggregator"
-    words = [PROGRAM, "switch", "serve", "--control", address]
-    words += [word for name in interfaces for word in ("--interface", name)]
-    words = [str(word) for word in (*words, *options)]
-    with open(f"{folder}/log", "a") as log:
-        if namespace is None:
-            process = subprocess.Popen(words, stderr=log)
-        else:
-            process = namespace.start(*words, stderr=log)
-    try:
-        yield process, connect(address, process)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(_READY_S)
-            finally:
-                process.kill()
+
+    def start(words, **how):
+        return subprocess.Popen(words, **how) if namespace is None else namespace.start(*words, **how)
+
+    return allreduce.serving(folder, interfaces, *map(str, options), start=start)
 
 
 class Workers:
