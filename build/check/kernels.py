@@ -1,64 +1,28 @@
 """Check that the XML of a kernel, its Verilog and its register map agree."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 from xml.etree.ElementTree import Element
+
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.registers import CONTROL_BLOCK, pointer_register, register_map
-from p4sgd.hw.bus.ports import Port
+from p4sgd.hw.bus.axi import (
+    FRAME_BEAT_BYTES,
+    LITE_DATA_BITS,
+    MEMORY_ADDRESS_BITS,
+    Axi4LiteSignature,
+    Axi4Signature,
+    FrameBeat,
+)
+from p4sgd.hw.bus.ports import Port, bus_ports
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
-
-_MEMORY_ADDRESS_BITS = 64
-"""Width of the addresses of memory ports that the runtime hands out."""
 
 _INTERRUPTS = (0x004, 0x008, 0x00C)
 """Registers of a kernel with an interrupt: two enables and a status."""
-
-
-class _Signal(NamedTuple):
-    """A signal of a bus."""
-
-    bits: int | None
-    """None if it is as wide as the data or the addresses."""
-    from_master: bool
-    is_needed: bool = True
-
-
-def _channel(
-    prefix: str, fields: Mapping[str, int | None], optional: Mapping[str, int], there: bool
-) -> dict[str, _Signal]:
-    """A channel with its handshake; ``there`` if the master sends it."""
-    return {
-        **{prefix + name: _Signal(bits, there) for name, bits in fields.items()},
-        **{prefix + name: _Signal(bits, there, False) for name, bits in optional.items()},
-        f"{prefix}valid": _Signal(1, there),
-        f"{prefix}ready": _Signal(1, not there),
-    }
-
-
-_REQUEST = {"addr": None, "len": 8, "size": 3, "burst": 2}
-_ATTRIBUTES = {"id": 1, "lock": 1, "cache": 4, "prot": 3, "qos": 4}
-
-_READ = {
-    **_channel("ar", _REQUEST, _ATTRIBUTES, True),
-    **_channel("r", {"data": None, "resp": 2, "last": 1}, {"id": 1}, False),
-}
-_WRITE = {
-    **_channel("aw", _REQUEST, _ATTRIBUTES, True),
-    **_channel("w", {"data": None, "strb": None, "last": 1}, {}, True),
-    **_channel("b", {"resp": 2}, {"id": 1}, False),
-}
-_LITE = {
-    **_channel("aw", {"addr": None}, {"prot": 3}, True),
-    **_channel("w", {"data": None, "strb": None}, {}, True),
-    **_channel("b", {"resp": 2}, {}, False),
-    **_channel("ar", {"addr": None}, {"prot": 3}, True),
-    **_channel("r", {"data": None, "resp": 2}, {}, False),
-}
-_STREAM = _channel("t", {"data": None, "keep": None, "last": 1}, {}, True)
-"""Signals of AXI4 (read and write channels), AXI4-Lite and AXI4-Stream (ARM IHI 0022 and 0051)."""
 
 
 def check_kernels(folder: Folder) -> Iterator[Problem]:
@@ -80,33 +44,31 @@ def check_kernels(folder: Folder) -> Iterator[Problem]:
 def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
     """One port of the XML; removes its signals from ``ports``."""
     name, mode, width = bus.get("name", ""), bus.get("mode"), int(bus.get("dataWidth", "0"))
-    signals = {each.removeprefix(f"{name}_"): port for each, port in ports.items() if each.startswith(f"{name}_")}
-    if not signals:
+    if not any(port.startswith(f"{name}_") for port in ports):
         yield Problem(file, f"port {name}: the Verilog has no ports {name}_*")
         return
-    is_master = mode in ("master", "write_only")
-    if bus.get("portType") == "stream":
-        known, address_bits = _STREAM, 0
+    is_master, is_stream, bits = mode in ("master", "write_only"), bus.get("portType") == "stream", width
+    signature: wiring.Signature
+    if is_stream:
+        signature, bits = stream.Signature(FrameBeat), 8 * FRAME_BEAT_BYTES
     elif is_master:
-        known = (_READ if "arvalid" in signals else {}) | (_WRITE if "awvalid" in signals else {})
-        address_bits = _MEMORY_ADDRESS_BITS
-        if int(bus.get("range", "0"), 16) != (1 << address_bits) - 1:
-            yield Problem(file, f"port {name}: its range is not that of {address_bits} bits")
+        read, write = (f"{name}_{channel}valid" in ports for channel in ("ar", "aw"))
+        signature = Axi4Signature(data_bits=width, read=read, write=write)
     else:
-        known, address_bits = _LITE, ADDRESS_BITS
-        if int(bus.get("range", "0"), 16) != 1 << address_bits:
-            yield Problem(file, f"port {name}: its range is not that of {address_bits} bits")
-    widths = {"data": width, "strb": width // 8, "keep": width // 8, "addr": address_bits}
-    for field, signal in known.items():
-        if field not in signals:
-            if signal.is_needed:
-                yield Problem(file, f"port {name}: the Verilog has no {name}_{field}")
+        signature, bits = Axi4LiteSignature(), LITE_DATA_BITS
+    if width != bits:
+        yield Problem(file, f"port {name}: its width is {width} bits, and should be {bits}")
+    address_bits = MEMORY_ADDRESS_BITS if is_master else ADDRESS_BITS
+    if not is_stream and int(bus.get("range", "0"), 16) != (1 << address_bits) - is_master:
+        yield Problem(file, f"port {name}: its range is not that of {address_bits} bits")
+    for wanted in bus_ports((Out if is_master else In)(signature), name):
+        port = ports.pop(wanted.name, None)
+        if port is None:
+            yield Problem(file, f"port {name}: the Verilog has no {wanted.name}")
             continue
-        port = ports.pop(f"{name}_{field}")
-        bits = widths[field[-4:]] if signal.bits is None else signal.bits
-        if port.bits != bits:
-            yield Problem(file, f"port {name}: {port.name} has {port.bits} bits in the Verilog, not {bits}")
-        if (port.direction == "output") != (signal.from_master == is_master):
+        if port.bits != wanted.bits:
+            yield Problem(file, f"port {name}: {port.name} has {port.bits} bits in the Verilog, not {wanted.bits}")
+        if port.direction != wanted.direction:
             yield Problem(file, f"port {name}: {port.name} is an {port.direction} in the Verilog; the mode is {mode}")
 
 

@@ -9,7 +9,7 @@ from p4sgd.hw.primitives import Component
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 
 __all__ = ["ADDRESS_CARRY_BITS", "BOUNDARY", "BURST_INCR", "FRAME_BEAT_BYTES", "LITE_DATA_BITS", "MAX_BEATS"]
-__all__ += ["RESPONSE_OKAY", "Axi4LiteSignature", "Axi4Signature", "Axi4Slice", "FrameBeat"]
+__all__ += ["MEMORY_ADDRESS_BITS", "RESPONSE_OKAY", "Axi4LiteSignature", "Axi4Signature", "Axi4Slice", "FrameBeat"]
 
 
 BOUNDARY = 4096  # a burst must not cross a multiple of this many bytes (IHI 0022, A3.4.1)

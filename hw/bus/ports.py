@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Flow, In, Out
 
 from p4sgd.hw.bus.axi import Axi4LiteSignature, Axi4Signature
 
-__all__ = ["ID_BITS", "FlatPorts", "Port", "kernel_names"]
+__all__ = ["ID_BITS", "FlatPorts", "Port", "bus_ports", "kernel_names"]
 
 ID_BITS = 1  # width of the IDs of AXI4 buses; all IDs are 0
 
@@ -38,6 +38,11 @@ class _FlatPort(NamedTuple):
     shape: ShapeLike
     inner: Any  # the component's own signal; None for a port that the component does not have
     constant: int = 0  # value of an output that has no ``inner``
+
+    @property
+    def port(self) -> Port:
+        """The port alone."""
+        return Port(self.name, "input" if self.flow is In else "output", Shape.cast(self.shape).width)
 
 
 class FlatPorts(wiring.Component):
@@ -81,8 +86,7 @@ class FlatPorts(wiring.Component):
         """The same by the name of their bus, or their own if they belong to none."""
         found: dict[str, tuple[Port, ...]] = {}
         for each in self._ports.values():
-            port = Port(each.name, "input" if each.flow is In else "output", Shape.cast(each.shape).width)
-            found[each.bus] = (*found.get(each.bus, ()), port)
+            found[each.bus] = (*found.get(each.bus, ()), each.port)
         return found
 
     def elaborate(self, platform: object) -> Fragment:
@@ -96,6 +100,13 @@ class FlatPorts(wiring.Component):
             elif port.inner is not None:
                 fragment.add_statements("comb", port.inner.eq(outer))
         return fragment
+
+
+def bus_ports(bus: wiring.Member, name: str) -> list[Port]:
+    """Ports of a component whose bus ``name`` is such a member, as `FlatPorts` has them."""
+    owner = wiring.Signature({"bus": bus})
+    members = owner.flatten(owner.create())
+    return [flat.port for path, *rest in members for flat in _ports(owner, path[:1], path[1:], name, *rest)]
 
 
 def _dotted(path: tuple[str | int, ...]) -> str:
