@@ -15,11 +15,11 @@ from p4sgd.build.generate.register_documents import (
     worker_documents,
 )
 from p4sgd.build.generate.verilog import PORTS
-from p4sgd.hw.spec import selftest
-from p4sgd.hw.spec.aggregator import aggregator_map
-from p4sgd.hw.spec.cmac import cmac_map
+from p4sgd.hw.aggregator.aggregator import AGGREGATOR
 from p4sgd.hw.spec.register_map import RegisterMap
-from p4sgd.hw.spec.registers import worker_map
+from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
+from p4sgd.hw.spec.selftest import Sizes
+from p4sgd.hw.worker.worker import WORKER
 
 CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
 """Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
@@ -27,19 +27,13 @@ CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1
 
 def register_map(folder: Folder, kernel: str) -> RegisterMap:
     """A kernel's registers."""
-    if kernel == "p4sgd_worker":
-        return worker_map(folder.worker)
-    if kernel == selftest.KERNEL:
-        return selftest.selftest_map(_tested(folder))
-    if kernel == "p4sgd_aggregator":
-        return aggregator_map(folder.aggregator)
-    return cmac_map()
+    return RegisterMap(_documents(folder, kernel).registers)
 
 
 def pointer_register(folder: Folder, kernel: str, bus: str) -> str:
     """Name of the register that has the address for a memory port, ``m_axi_gmem<number>``."""
     config, number = folder.worker, int(bus.removeprefix("m_axi_gmem"))
-    if kernel == selftest.KERNEL:
+    if kernel == SELFTEST:
         return f"PORT{number}_ADDRESS_LOW"
     if number == config.labels_memory:
         return "LABELS_ADDRESS_LOW"
@@ -58,8 +52,7 @@ def check_documents(folder: Folder) -> Iterator[Problem]:
     command = folder.manifest["generated_by"]
     (build_id,) = re.findall(r" --build-id (\d+)", command) or ["0"]
     for kernel in folder.kernels or (folder.tops if PORTS in folder.files else ()):
-        prefix, documents = _documents(folder, kernel, int(build_id))
-        for name, text in documents.files(command, prefix).items():
+        for name, text in _documents(folder, kernel, int(build_id)).files(command).items():
             if name not in folder.files:
                 yield Problem(name, f"is missing: {kernel} has registers")
                 continue
@@ -84,16 +77,12 @@ def _ports(folder: Folder) -> Iterator[Problem]:
                 yield Problem(PORTS, text)
 
 
-def _documents(folder: Folder, kernel: str, build_id: int) -> tuple[str, RegisterDocuments]:
-    """Documents of a kernel, and the prefix of their names."""
-    if kernel == "p4sgd_worker":
-        return "", worker_documents(folder.worker, build_id)
-    if kernel == selftest.KERNEL:
-        return "selftest_", selftest_documents(_tested(folder), build_id)
-    if kernel == "p4sgd_aggregator":
-        return "aggregator_", aggregator_documents(folder.aggregator, build_id)
-    return "cmac_", cmac_documents(build_id)
-
-
-def _tested(folder: Folder) -> selftest.Sizes:
-    return selftest.Sizes.of(folder.worker, len(folder.board.cages))
+def _documents(folder: Folder, kernel: str, build_id: int = 0) -> RegisterDocuments:
+    """Documents of a kernel's registers."""
+    if kernel == WORKER:
+        return worker_documents(folder.worker, build_id)
+    if kernel == SELFTEST:
+        return selftest_documents(Sizes.of(folder.worker, len(folder.board.cages)), build_id)
+    if kernel == AGGREGATOR:
+        return aggregator_documents(folder.aggregator, build_id)
+    return cmac_documents(build_id)

@@ -1,5 +1,6 @@
 """The vendor's 100G Ethernet MAC (PG203): the script that makes it, and its constraints."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from p4sgd.build.generate.artifacts import header_comment, with_header_comment
@@ -53,14 +54,18 @@ def ip_script(module: str, cage: Cage, free_megahertz: int, command: str, cable:
     lines = [
         header_comment("# {}", command),
         "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which is free.",
-        "",
-        f"create_ip -name cmac_usplus -vendor xilinx.com -library ip -module_name {module}",
-        "set_property -dict [list \\",
-        *(f"    CONFIG.{name} {{{value}}} \\" for name, value in parameters.items()),
-        f"] [get_ips {module}]",
+        *create_ip("cmac_usplus", module, parameters),
         f"generate_target all [get_ips {module}]",
     ]
     return "\n".join(lines) + "\n"
+
+
+def create_ip(kind: str, module: str, parameters: Mapping[str, object]) -> Iterator[str]:
+    """Lines of Tcl, after an empty one, that add IP of the vendor's to the open project."""
+    yield from ("", f"create_ip -name {kind} -vendor xilinx.com -library ip -module_name {module}")
+    yield "set_property -dict [list \\"
+    yield from (f"    CONFIG.{name} {{{value}}} \\" for name, value in parameters.items())
+    yield f"] [get_ips {module}]"
 
 
 _DEBUG_CROSSING = "set_max_delay -datapath_only -from $mac_clock -to $free_clock 3.1\n"

@@ -18,6 +18,7 @@ from p4sgd.build.generate.register_documents import (
     selftest_documents,
     worker_documents,
 )
+from p4sgd.hw.aggregator.aggregator import AGGREGATOR
 from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.kernel.verilog import (
     KernelVerilog,
@@ -28,10 +29,11 @@ from p4sgd.hw.kernel.verilog import (
     worker_kernel,
 )
 from p4sgd.hw.spec import registers, selftest
-from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.cmac import EMULATED_KERNEL, cmac_map, kernel_name
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.cmac import EMULATED_KERNEL, kernel_name
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import ADDRESS_BITS, CTRL, Access, Register, RegisterMap
+from p4sgd.hw.spec.register_map import ADDRESS_BITS, Access, Register
+from p4sgd.hw.worker.worker import WORKER
 
 VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
 """Vendor, library and version in the VLNV by which Vivado identifies a kernel."""
@@ -88,12 +90,21 @@ class Kernel:
     name: str  # from which those of its files are made
     verilog: KernelVerilog
     documents: RegisterDocuments
-    prefix: str = ""  # of the names of the documents' files
     pointers: Mapping[str, Register] = field(default_factory=dict)  # address, lower half, by bus of a memory port
     settings: str = ""  # cells of registers, by their path, in which settings have some cycles to arrive
-    scalars: tuple[Register, ...] = ()  # other registers that are arguments; a kernel without memory needs some
     ip: str | None = None  # module of the vendor's MAC, if it has one: then also transceivers and two more clocks
-    control: Register = CTRL  # that of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel
+
+    @property
+    def control(self) -> Register:
+        """The register of ``ap_ctrl_hs`` (UG1393): XRT opens the registers of no other kind of kernel."""
+        return self.documents.registers[0]
+
+    @property
+    def scalars(self) -> tuple[Register, ...]:
+        """Other registers that are arguments: a kernel without memory needs some, and has all that can be written."""
+        written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
+        known = () if self.pointers else self.documents.registers
+        return tuple(register for register in known if {each.access for each in register.fields} & written)
 
     @property
     def debug_script(self) -> str | None:
@@ -135,12 +146,11 @@ def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool
     addresses = [registers.lines_address(engine, port)[0] for engine, port in banks] + [registers.LABELS_ADDRESS[0]]
     slices = [len(dies) for dies in slice_dies(config, board)]
     return Kernel(
-        "p4sgd_worker",
+        WORKER,
         worker_kernel(config, build_id=build_id, slices=slices, debug=debug),
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
         settings="worker/engine*/stable_reg[*]",
-        control=registers.CTRL,
     )
 
 
@@ -152,7 +162,6 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
         selftest.KERNEL,
         selftest_kernel(config, cages=sizes.cages, build_id=build_id, slices=slices),
         selftest_documents(sizes, build_id),
-        "selftest_",
         pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
         settings="test*/stable_reg[*]",
     )
@@ -160,8 +169,7 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
 
 def aggregator(config: AggregatorConfig, build_id: int = 0) -> Kernel:
     """The aggregator's kernel, which runs without being started."""
-    verilog, documents = aggregator_kernel(config, build_id=build_id), aggregator_documents(config, build_id)
-    return Kernel("p4sgd_aggregator", verilog, documents, "aggregator_", scalars=_writable(aggregator_map(config)))
+    return Kernel(AGGREGATOR, aggregator_kernel(config, build_id=build_id), aggregator_documents(config, build_id))
 
 
 def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
@@ -172,18 +180,12 @@ def cmac(port: int, build_id: int = 0, *, debug: bool = False) -> Kernel:
     name = kernel_name(port)
     ip = f"{name}_usplus"
     verilog = cmac_kernel(build_id=build_id, top=f"{name}_kernel", mac=ip, debug=debug)
-    return Kernel(name, verilog, cmac_documents(build_id), "cmac_", scalars=_writable(cmac_map()), ip=ip)
+    return Kernel(name, verilog, cmac_documents(build_id), ip=ip)
 
 
 def emulated_cmac(build_id: int = 0) -> Kernel:
     """The kernel that stands in for the MAC of a worker where transceivers cannot be simulated."""
-    verilog, documents = emulated_cmac_kernel(build_id=build_id), cmac_documents(build_id)
-    return Kernel(EMULATED_KERNEL, verilog, documents, "cmac_", scalars=_writable(cmac_map()))
-
-
-def _writable(known: RegisterMap) -> tuple[Register, ...]:
-    written = {Access.RW, Access.STROBE, Access.W1C, Access.W1S}
-    return tuple(register for register in known if {each.access for each in register.fields} & written)
+    return Kernel(EMULATED_KERNEL, emulated_cmac_kernel(build_id=build_id), cmac_documents(build_id))
 
 
 _SCALAR, _POINTER, _STREAM = "0", "1", "4"

@@ -6,7 +6,7 @@ Vivado packages a kernel as IP by a script (``package_<kernel>.tcl``).
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from p4sgd.build.fpga.cmac import crossing_constraints, ip_script
+from p4sgd.build.fpga.cmac import create_ip, crossing_constraints, ip_script
 from p4sgd.build.fpga.kernel import (
     FREE_CLOCK,
     LIBRARY,
@@ -93,7 +93,7 @@ def kernel_files(
     if for_vitis:
         found[f"{kernel.name}.xml"] = kernel_xml(kernel, command)
     found[f"package_{kernel.name}.tcl"] = _package_script(kernel, board.part, command, for_vitis=for_vitis)
-    found |= kernel.documents.files(command, kernel.prefix)
+    found |= kernel.documents.files(command)
     if kernel.settings:
         constraints = _SETTING_CONSTRAINTS.format(settings=kernel.settings)
         found[f"{kernel.name}.xdc"] = header_comment("# {}", command) + constraints
@@ -105,13 +105,11 @@ def kernel_files(
     return found
 
 
-_CORES = {
-    CoreKind.ANALYSER: (
-        "C_DATA_DEPTH 1024 C_INPUT_PIPE_STAGES 2 C_EN_STRG_QUAL 1 C_ADV_TRIGGER true ALL_PROBE_SAME_MU_CNT 2",
-        "C_NUM_OF_PROBES",
-        "C_PROBE{}_WIDTH",
-    ),
-    CoreKind.STATUS: ("C_NUM_PROBE_OUT 0 C_EN_SYNCHRONIZATION 1", "C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
+_ANALYSER = {"C_DATA_DEPTH": 1024, "C_INPUT_PIPE_STAGES": 2, "C_EN_STRG_QUAL": 1, "C_ADV_TRIGGER": "true"}
+
+_CORES: Mapping[CoreKind, tuple[Mapping[str, object], str, str]] = {
+    CoreKind.ANALYSER: ({**_ANALYSER, "ALL_PROBE_SAME_MU_CNT": 2}, "C_NUM_OF_PROBES", "C_PROBE{}_WIDTH"),
+    CoreKind.STATUS: ({"C_NUM_PROBE_OUT": 0, "C_EN_SYNCHRONIZATION": 1}, "C_NUM_PROBE_IN", "C_PROBE_IN{}_WIDTH"),
 }
 """Parameters of debug cores (PG172, PG159), as github.com/vortexgpgpu/vortex has them; those for the number of probes,
 and for the width of each. 1,024 cycles of the probes of a worker take some 25 block RAMs."""
@@ -122,14 +120,9 @@ def _debug_script(cores: Iterable[DebugCore], command: str) -> str:
     lines = [header_comment("# {}", command)]
     for core in cores:
         common, number, width = _CORES[core.kind]
-        words = f"{common} {number} {len(core.widths)}".split()
-        words += [word for index, bits in enumerate(core.widths) for word in (width.format(index), str(bits))]
+        probes = {width.format(index): bits for index, bits in enumerate(core.widths)}
         lines += [
-            "",
-            f"create_ip -name {core.kind.value} -vendor xilinx.com -library ip -module_name {core.module}",
-            "set_property -dict [list \\",
-            *(f"    CONFIG.{name} {{{value}}} \\" for name, value in zip(words[::2], words[1::2], strict=True)),
-            f"] [get_ips {core.module}]",
+            *create_ip(core.kind.value, core.module, {**common, number: len(core.widths), **probes}),
             f"generate_target {{instantiation_template}} [get_files {core.module}.xci]",
             f"set_property generate_synth_checkpoint false [get_files {core.module}.xci]",
         ]

@@ -27,7 +27,7 @@ class RegisterDocuments:
     """Documents of one register map."""
 
     owner: str  # with an article
-    prefix: str  # of the names in the C header
+    prefix: str  # of the names in the C header, and in small letters of its own name
     magic: int
     abi_version: int
     registers: list[Register]  # with the values that they have after reset
@@ -125,13 +125,15 @@ class RegisterDocuments:
             lines.append(f"  }} {register.name} @ 0x{register.offset:03x};")
         return "\n".join([*lines, "};"]) + "\n"
 
-    def files(self, command: str, prefix: str = "") -> dict[str, str]:
-        """All documents by file name; ``prefix`` distinguishes the maps of a folder."""
+    def files(self, command: str) -> dict[str, str]:
+        """All documents by file name; the prefix distinguishes the maps of a folder."""
+        header = f"{self.prefix.lower()}_registers"
+        name = header.removeprefix("p4sgd_")
         return {
-            f"{prefix}registers.md": self.markdown(command),
-            f"{prefix}registers.json": self.json_text(command),
-            f"{prefix}registers.rdl": self.systemrdl(command),
-            f"p4sgd_{prefix}registers.h": self.c_header(command),
+            f"{name}.md": self.markdown(command),
+            f"{name}.json": self.json_text(command),
+            f"{name}.rdl": self.systemrdl(command),
+            f"{header}.h": self.c_header(command),
         }
 
 

@@ -72,7 +72,7 @@ def generated_files(
         WAIVERS.name: f"{first}\n{WAIVERS.read_text(encoding='utf-8')}",
         PORTS: port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),
-        **aggregator_documents(aggregator, build_id).files(command, "aggregator_"),
+        **aggregator_documents(aggregator, build_id).files(command),
         "packet.md": packet.markdown(command),
         "packet.json": packet.json_text(command),
         "p4sgd_packet.h": packet.c_header(command),
