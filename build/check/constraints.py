@@ -9,7 +9,7 @@ from typing import Any
 from amaranth.build import DiffPairs, Pins, Subsignal
 
 from p4sgd.build.check.folder import Folder, read_ports
-from p4sgd.build.check.links import instances_linked
+from p4sgd.build.check.links import Link
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call
 from p4sgd.build.fpga.vitis import PLACE
@@ -118,7 +118,7 @@ def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
 
 def _units(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
     """A filter for the kernel with memory names an instance that is linked."""
-    units = {unit: kernel for file in folder.ending(".cfg") for unit, kernel in instances_linked(folder, file).items()}
+    units = {unit: kernel for file in folder.ending(".cfg") for unit, kernel in Link(folder, file).units.items()}
     for call in calls:
         wanted = call.option("filter")
         if wanted is None:

@@ -23,7 +23,7 @@ _KEYS |= {"protocol", "chipscope"}
 
 
 @dataclass(frozen=True)
-class _Link:
+class Link:
     """A link configuration, for one target of v++."""
 
     folder: Folder
@@ -65,14 +65,9 @@ class _Link:
         return [f"{unit}.{bus.name}" for unit, bus in buses if bus.is_master == is_master]
 
 
-def instances_linked(folder: Folder, file: str) -> dict[str, str]:
-    """Kernel of each instance in a link configuration."""
-    return _Link(folder, file).units
-
-
 def check_links(folder: Folder) -> Iterator[Problem]:
     """Instances, memories, streams, wires and dies of link configurations; Makefile and cluster file beside them."""
-    links = [_Link(folder, file) for file in folder.ending(".cfg")]
+    links = [Link(folder, file) for file in folder.ending(".cfg")]
     used: set[str] = set()
     for link in links:
         used |= set(link.units.values())
@@ -87,7 +82,7 @@ def check_links(folder: Folder) -> Iterator[Problem]:
         yield from _cluster(folder, links)
 
 
-def _settings(link: _Link) -> Iterator[Problem]:
+def _settings(link: Link) -> Iterator[Problem]:
     """The platform is the board's, the clock that of the kernels."""
     board = link.folder.board
     wanted = {"platform": board.shell.platform, "kernel_frequency": str(1000 // CLOCK_NS)}
@@ -101,7 +96,7 @@ def _settings(link: _Link) -> Iterator[Problem]:
             yield Problem(link.file, f"{key} is no option of these configurations: {', '.join(sorted(_KEYS))}", number)
 
 
-def _kernels(link: _Link) -> Iterator[Problem]:
+def _kernels(link: Link) -> Iterator[Problem]:
     """Instances are of the folder's kernels, as many as other files name."""
     named = [kernel for _, (kernel, _) in link.values("nk", 2)]
     for number, (kernel, count) in link.values("nk", 2):
@@ -114,7 +109,7 @@ def _kernels(link: _Link) -> Iterator[Problem]:
             yield Problem(link.file, f"nk: there are {count} {kernel}, and the aggregator has {ports} ports", number)
 
 
-def _memories(link: _Link) -> Iterator[Problem]:
+def _memories(link: Link) -> Iterator[Problem]:
     """Every memory port has the memory that the board's map gives it."""
     given = Counter(port for _, (port, _) in link.values("sp", 2))
     ports = link.ends(BusKind.MEMORY, True)
@@ -133,7 +128,7 @@ def _memories(link: _Link) -> Iterator[Problem]:
             yield Problem(link.file, f"sp: {port} is given memory {given[port]} times, not once")
 
 
-def _streams(link: _Link) -> Iterator[Problem]:
+def _streams(link: Link) -> Iterator[Problem]:
     """Every stream goes from a source to a sink of its width, both of the same line, and back the same way."""
     streams = link.values("stream_connect", 3)
     joined = {(source, sink) for _, (source, sink, _) in streams}
@@ -175,13 +170,13 @@ def _answer(end: str) -> str:
     return re.sub("_(tx|rx)", lambda match: "_rx" if match[1] == "tx" else "_tx", end)
 
 
-def _macs(link: _Link) -> dict[str, int]:
+def _macs(link: Link) -> dict[str, int]:
     """Cage of each instance of a MAC's kernel."""
     ports = {kernel_name(port): port for port in range(len(link.folder.board.cages))}
     return {unit: ports[kernel] for unit, kernel in link.units.items() if kernel in ports}
 
 
-def _wires(link: _Link) -> Iterator[Problem]:
+def _wires(link: Link) -> Iterator[Problem]:
     """Transceivers and clocks of every MAC are those of its cage in the shell, and nothing else is connected."""
     board = link.folder.board
     wanted: dict[frozenset[str], str] = {}
@@ -196,7 +191,7 @@ def _wires(link: _Link) -> Iterator[Problem]:
             yield Problem(link.file, f"connect: {text} is missing")
 
 
-def _dies(link: _Link) -> Iterator[Problem]:
+def _dies(link: Link) -> Iterator[Problem]:
     """Every MAC is on the die of the transceivers, and dies are those of the board."""
     board, macs = link.folder.board, _macs(link)
     given: dict[str, tuple[int | None, str]] = {}
@@ -213,14 +208,14 @@ def _dies(link: _Link) -> Iterator[Problem]:
             yield Problem(link.file, text, number)
 
 
-def _watched(link: _Link) -> Iterator[Problem]:
+def _watched(link: Link) -> Iterator[Problem]:
     for key in ("protocol", "chipscope"):
         for number, (unit, bus) in link.values(key, 2):
             if link.bus(f"{unit}.{bus}") is None:
                 yield Problem(link.file, f"{key}: no instance has a bus {unit}:{bus}", number)
 
 
-def _makefile(folder: Folder, links: list[_Link]) -> Iterator[Problem]:
+def _makefile(folder: Folder, links: list[Link]) -> Iterator[Problem]:
     """Kernels, platform and releases of the Makefile are those of the link configurations and the board."""
     given = dict(re.findall(r"^(\w+) :=[ \t]*(.*?)[ \t]*$", folder.text("Makefile"), re.MULTILINE))
     shell = folder.board.shell
@@ -234,7 +229,7 @@ def _makefile(folder: Folder, links: list[_Link]) -> Iterator[Problem]:
         yield Problem("Makefile", f"NAME is {given.get('NAME', 'not set')}, which is no kernel of the folder")
 
 
-def _cluster(folder: Folder, links: list[_Link]) -> Iterator[Problem]:
+def _cluster(folder: Folder, links: list[Link]) -> Iterator[Problem]:
     """The cluster file has every worker of the emulator, each behind a port of the aggregator."""
     cluster: Mapping[str, list[dict[str, object]]] = tomllib.loads(folder.text(CLUSTER))
     units = [unit for link in links if link.target == "hw_emu" for unit in link.units if link.units[unit] == WORKER]

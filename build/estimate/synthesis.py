@@ -174,6 +174,6 @@ def synthesize(verilog: str, top: str, folder: Path, *, black_boxes: str = "", f
         errors = [line for line in (done.stdout + done.stderr).strip().splitlines() if "ERROR" in line]
         if not errors:  # it was killed, or crashed
             ending = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-            raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}; is there memory enough?")
+            raise SynthesisError(f"yosys ended with {ending} while it synthesised {top}: memory may be short")
         raise SynthesisError(f"yosys cannot synthesise {top}: {errors[-1]}")
     return _read_netlist(json.loads((folder / "netlist.json").read_bytes()), top)
