@@ -1,7 +1,6 @@
 """`p4sgd build check`: what it says and leaves out, and that scripts of a folder cannot do harm."""
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -9,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support.command_line import p4sgd
-from support.vendor_folders import NEEDS_TCL, plant
+from support.vendor_folders import NEEDS_TCL, plant, programs
 
 from p4sgd.build.check.check import CHECKS, check
 from p4sgd.build.check.folder import open_folder
@@ -100,11 +99,8 @@ def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tkinter", None)
     assert _run(tmp_path, text) == with_python
     assert len(with_python.problems) == 1
-    broken = tmp_path / "tclsh"
-    broken.write_text("#!/bin/sh\necho no init.tcl >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(NoToolError, match=f"{broken} does not work: no init.tcl"):
+    programs(tmp_path / "bin", monkeypatch, tclsh="echo no init.tcl >&2; exit 1")
+    with pytest.raises(NoToolError, match=f"{tmp_path}/bin/tclsh does not work: no init.tcl"):
         _run(tmp_path, text)
 
 

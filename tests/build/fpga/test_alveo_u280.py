@@ -1,7 +1,5 @@
 """The U280's platform: pins, constraints, clock and reset, and the pin that must never float."""
 
-import json
-import os
 import re
 
 import pytest
@@ -10,8 +8,9 @@ from amaranth.build.run import LocalBuildProducts
 from amaranth.hdl import Elaboratable, Instance, Module, Signal
 from amaranth.lib import io
 from amaranth_boards.test.blinky import Blinky
+from support import yosys
 from support.platform import lines, pin_properties
-from support.yosys import run_yosys
+from support.vendor_folders import programs
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.heartbeat import HeartbeatDesign
@@ -67,9 +66,7 @@ def plan(design, **options):
 
 def netlist(files, folder):
     """Cells of the flattened design by name, as yosys writes them, and the bits of its ports."""
-    (folder / "top.v").write_text(files["top.v"])
-    run_yosys("read_verilog top.v; hierarchy -top top; proc; flatten; opt_clean; write_json top.json", folder)
-    top = json.loads((folder / "top.json").read_text())["modules"]["top"]
+    top = yosys.netlist(files["top.v"], "top", "proc; flatten; opt_clean", folder)
     return top["cells"].values(), {name: port["bits"] for name, port in top["ports"].items()}
 
 
@@ -147,15 +144,9 @@ def test_cattrip_is_the_hbm_s_where_the_design_says_so(tmp_path):
 
 def test_a_bitstream_is_loaded_by_vivado(tmp_path, monkeypatch):
     (tmp_path / "top.bit").write_bytes(b"bits")
-    vivado = tmp_path / "vivado"
-    vivado.write_text(f"""#!/bin/sh
-for last; do :; done
-grep PROGRAM.FILE "$last" > {tmp_path}/said && cat "${{last%.tcl}}.bit" >> {tmp_path}/said
-""")
-    vivado.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    said = tmp_path / "said"
+    script = f'for last; do :; done; grep PROGRAM.FILE "$last" > {said} && cat "${{last%.tcl}}.bit" >> {said}'
+    programs(tmp_path / "bin", monkeypatch, vivado=script)
     AlveoU280Platform().toolchain_program(LocalBuildProducts(str(tmp_path)), "top")
-    assert re.fullmatch(
-        r"set_property PROGRAM.FILE \{.*\.bit\} \[current_hw_device\]\nbits", (tmp_path / "said").read_text()
-    )
-    assert {path.name for path in tmp_path.iterdir()} == {"top.bit", "vivado", "said"}
+    assert re.fullmatch(r"set_property PROGRAM.FILE \{.*\.bit\} \[current_hw_device\]\nbits", said.read_text())
+    assert {path.name for path in tmp_path.iterdir()} == {"top.bit", "bin", "said"}

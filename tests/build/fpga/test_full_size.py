@@ -3,20 +3,14 @@
 from collections import Counter
 
 import pytest
-from click.testing import CliRunner
-from support.command_line import p4sgd
+from support.command_line import p4sgd, run
 from support.placement import every_cell_once, placed
+from support.vendor_folders import check_right
 
-from p4sgd.build.check.check import CHECKS, check
-from p4sgd.build.check.folder import open_folder
-from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
 
 COMMANDS = ("p4sgd build vitis --config u280 --out worker", "p4sgd build check worker")
 """Those of README.md."""
-
-FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
-"""Without Verilator, which takes as long as to generate the folder."""
 
 
 def _below_the_command(folder, name):
@@ -28,15 +22,13 @@ def _below_the_command(folder, name):
 def test_a_worker_of_full_size(tmp_path, monkeypatch):
     """The second folder is made by another process, whose sets have another order.
 
-    Verilator reads the first one, by the command that checks it; the Verilog of the second is the same.
+    Verilator, which takes as long as to generate a folder, reads the first one, by the command that checks it; the
+    Verilog of the second is the same.
     """
     monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
-        done = CliRunner().invoke(main, command.split()[1:])
-        assert done.exit_code == 0, done.output
+        run(*command.split()[1:])
     vitis, vivado = tmp_path / "worker", tmp_path / "vivado"
-    report = check(open_folder(vitis), FIT)
-    assert not report.problems, "\n".join(map(str, report.problems))
     link = (vitis / "link_hw.cfg").read_text()
     memories, labels = WorkerConfig.u280().memories, WorkerConfig.u280().labels_memory
     assert link.count("\nsp=") == memories
@@ -50,7 +42,6 @@ def test_a_worker_of_full_size(tmp_path, monkeypatch):
 
     done = p4sgd("build", "vivado", "--config", "u280", "--out", vivado, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
-    report = check(open_folder(vivado), FIT)
-    assert not report.problems, "\n".join(map(str, report.problems))
+    check_right(vivado, "verilog")
     for name in ("p4sgd_worker_kernel.v", "p4sgd_cmac_kernel.v", "p4sgd_cmac.xdc", "p4sgd_registers.h", "registers.md"):
         assert _below_the_command(vivado, name) == _below_the_command(vitis, name), name

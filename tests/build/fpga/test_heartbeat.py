@@ -6,16 +6,14 @@ import re
 import cocotb
 import pytest
 from amaranth.sim import Simulator
-from click.testing import CliRunner
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer, with_timeout
 from support.bench import FPGA_CELLS, run_verilog_bench
-from support.command_line import p4sgd
+from support.command_line import p4sgd, run
 from support.yosys import run_yosys
 
 from p4sgd.build.fpga.alveo_u280 import AlveoU280Platform
 from p4sgd.build.fpga.heartbeat import PROGRAM, Heartbeat, HeartbeatDesign
-from p4sgd.host.cli.app import main
 
 COMMAND = "p4sgd build demo heartbeat --out heartbeat"
 """That of three READMEs."""
@@ -58,19 +56,12 @@ def test_a_line_every_second_with_the_seconds(bit_cycles):
     assert [cycle - begins[0] for cycle in begins] == [number * second for number in range(12)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("heartbeat") / "out"
-    done = CliRunner().invoke(main, ["build", "demo", "heartbeat", "--out", str(folder), "--json"])
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
+def test_the_folder_is_whole(tmp_path):
+    """Scripts name files that are there, all name the command, and cells without a module are those of the FPGA."""
+    folder = tmp_path / "out"
+    document = json.loads(run("build", "demo", "heartbeat", "--out", folder, "--json").stdout)
     assert sorted(document["files"]) == sorted(path.name for path in folder.iterdir())
     assert document["next"][0] == "sh build_heartbeat.sh"
-    return folder
-
-
-def test_the_folder_is_whole(folder):
-    """Scripts name files that are there, all name the command, and cells without a module are those of the FPGA."""
     assert "-source heartbeat.tcl" in (folder / "build_heartbeat.sh").read_text()
     script = (folder / "heartbeat.tcl").read_text()
     read = re.findall(r'^(?:add_files|read_xdc) "?([\w.]+)"?$', script, re.MULTILINE)
@@ -87,11 +78,11 @@ def test_the_folder_is_whole(folder):
     assert used - defined == {"IBUF", "IBUFDS", "OBUFT", "BUFG", "FDPE"}
 
 
-def test_nothing_depends_on_place_or_time(folder, tmp_path, monkeypatch):
+def test_nothing_depends_on_place_or_time(demo_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = p4sgd(*COMMAND.split()[1:], PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
-    for path in folder.iterdir():
+    for path in demo_folder.iterdir():
         assert path.read_bytes() == (tmp_path / "heartbeat" / path.name).read_bytes(), path.name
 
 

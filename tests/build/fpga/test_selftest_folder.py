@@ -5,16 +5,14 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import run
 from support.placement import placed
+from support.vendor_folders import check_right
 from support.xrt import TINY, Machine, make_xclbin
 
-from p4sgd.build.check.check import CHECKS, check
-from p4sgd.build.check.folder import open_folder
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.boards import BOARD_OF, BOARDS
 from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_dies
-from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import PRESETS, NamedConfig
 from p4sgd.hw.spec.selftest import KERNEL
 
@@ -22,9 +20,6 @@ CONFIGS = ("u280", "u280_deep", "u55c", "u50")
 
 COMMANDS = ("p4sgd build selftest --config u280 --out selftest", "p4sgd build check selftest")
 """Those of README.md."""
-
-FIT = {name: CHECKS[name] for name in CHECKS if name != "verilog"}
-"""Without Verilator, which reads the folder of README.md by the command that checks it."""
 
 
 def test_macs_are_those_of_all_cages(selftest_folder):
@@ -49,9 +44,7 @@ def test_the_emulated_board_is_tested_by_the_command_of_the_folder(selftest_fold
     with contextlib.closing(Machine(tmp_path, 1, emulation=True)) as machine:
         machine.install(monkeypatch)
         monkeypatch.chdir(tmp_path)
-        done = CliRunner().invoke(main, words.split())
-    assert done.exit_code == 0, done.output
-    assert "memory 0" in done.output
+        assert "memory 0" in run(*words.split()).output
 
 
 def memories(path):
@@ -85,12 +78,10 @@ def test_folders_of_the_boards(name, tmp_path, monkeypatch):
     out, board = tmp_path / "selftest", BOARD_OF[name]
     if name == "u280":
         for command in COMMANDS:
-            done = CliRunner().invoke(main, command.split()[1:])
-            assert done.exit_code == 0, done.output
+            run(*command.split()[1:])
     else:
         build(NamedConfig.of(name), out, board=board, self_test=True)
-    report = check(open_folder(out), FIT)
-    assert not report.problems, "\n".join(map(str, report.problems))
+        check_right(out, "verilog")
     config, board = PRESETS[name](), BOARDS[board]
     dies = placed(out)
     tests = {die: [cell for cell in cells if "test" in cell] for die, cells in dies.items()}

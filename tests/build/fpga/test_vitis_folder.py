@@ -2,22 +2,20 @@
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
-from click.testing import CliRunner
-from support.command_line import p4sgd
+from support.command_line import p4sgd, run
 from support.placement import every_cell_once, placed
+from support.vendor_folders import check_right, programs
 
-from p4sgd.build.check.check import check
-from p4sgd.build.check.folder import open_folder
 from p4sgd.build.fpga import kernel as kernels
 from p4sgd.build.fpga.kernel import Kernel
 from p4sgd.build.fpga.link import bank, worker_xclbin
 from p4sgd.build.fpga.vitis import build
 from p4sgd.build.generate.artifacts import ForeignFolderError
 from p4sgd.build.generate.boards import BOARD_OF, BOARDS, map_memories
-from p4sgd.host.cli.app import main
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
 from p4sgd.hw.kernel.verilog import KernelVerilog
 from p4sgd.hw.spec.config import PRESETS, NamedConfig, WorkerConfig
@@ -113,8 +111,7 @@ def test_folders_of_other_boards(tmp_path, board, platform, part, lanes, cage):
     """Any configuration goes on any board with room for it; wanted are the facts of public designs, typed anew."""
     out = tmp_path / "out"
     build(NamedConfig.of("tiny"), out, board=board)
-    report = check(open_folder(out))
-    assert not report.problems, "\n".join(map(str, report.problems))
+    check_right(out)
     link = (out / "link_hw.cfg").read_text().splitlines()
     assert f"platform={platform}" in link
     assert [line for line in link if line.startswith("connect=")] == [
@@ -141,8 +138,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("words", REFUSALS)
 def test_what_does_not_fit_together_is_refused(tmp_path, words):
-    done = CliRunner().invoke(main, ["build", "vitis", *words.split(), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 2
+    done = run("build", "vitis", *words.split(), "--out", tmp_path / "out", status=2)
     assert REFUSALS[words] in done.stderr
     assert not (tmp_path / "out").exists()
 
@@ -169,18 +165,13 @@ TOOLS = {
 @pytest.fixture
 def tools(vitis_folder, tmp_path, monkeypatch):
     """A copy of the folder, and stand-ins for the vendor's tools on the path; calls them through make."""
-    out, programs = tmp_path / "out", tmp_path / "bin"
-    out.mkdir()
-    for path in vitis_folder.iterdir():
-        (out / path.name).write_bytes(path.read_bytes())
-    programs.mkdir()
-    for name, text in TOOLS.items():
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(0o755)
+    out = tmp_path / "out"
+    shutil.copytree(vitis_folder, out)
+    programs(tmp_path / "bin", monkeypatch, **TOOLS)
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
 
-    def make(*arguments, release="2022.2", path=f"{programs}:{os.environ['PATH']}", finding="passed cdc.rpt"):
-        environment = os.environ | {"RELEASE": release, "PATH": path, "FINDING": finding}
+    def make(*arguments, release="2022.2", finding="passed cdc.rpt", **more):
+        environment = os.environ | {"RELEASE": release, "FINDING": finding} | more
         done = subprocess.run(
             ["make", *arguments], cwd=out, env=environment, capture_output=True, text=True, check=False
         )
@@ -238,7 +229,7 @@ def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypa
     ("arguments", "options", "message"),
     [
         ([], {"release": "2019.2"}, "vivado is of release 2019.2; the board's shell is for 2022.1 2022.2 2023.1"),
-        ([], {"path": "/usr/bin:/bin"}, "vivado is not on the path: source settings64.sh of Vitis 2023.1"),
+        ([], {"PATH": "/usr/bin:/bin"}, "vivado is not on the path: source settings64.sh of Vitis 2023.1"),
         (["PLATFORM=missing"], {}, "platform missing is not there: install"),
         (["TARGET=sw_emu"], {}, "TARGET is sw_emu: set it to hw or hw_emu"),
     ],
@@ -258,8 +249,7 @@ def test_make_says_what_is_missing(tools, arguments, options, message):
 def test_an_aggregator_with_all_ports(tmp_path, board, macs):
     """A U50 has one, which is enough for workers behind a switch."""
     build(None, tmp_path / "out", board=board, cable="optics")
-    report = check(open_folder(tmp_path / "out"))
-    assert not report.problems, "\n".join(map(str, report.problems))
+    check_right(tmp_path / "out")
     link = (tmp_path / "out" / "link_hw.cfg").read_text()
     assert ("connect=p4sgd_cmac1_1/gt_serial:io_gt_qsfp1_00" in link) == (len(macs) == 2)
     assert len(list((tmp_path / "out").glob("p4sgd_cmac*_ip.tcl"))) == len(macs)

@@ -4,16 +4,15 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import run
 from support.p4_stages import compiled_stages
+from support.vendor_folders import programs
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, TARGETS, CompilerError, build, find_compiler
-from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 
 CONFIG = AggregatorConfig(slots=64, jobs=2)
@@ -23,12 +22,6 @@ CONFIG = AggregatorConfig(slots=64, jobs=2)
 def no_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv(COMPILER_VARIABLE, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-def fake_compiler(path, script):
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -50,13 +43,15 @@ def test_sources_have_the_sizes(no_compiler, tmp_path, target):
 
 def test_what_a_compiler_makes_is_in_the_folder_unless_it_fails(monkeypatch, tmp_path):
     script = "pwd > where && echo {} > p4sgd.json && echo info > p4sgd.p4info.txtpb"
-    monkeypatch.setenv(COMPILER_VARIABLE, str(fake_compiler(tmp_path / "p4c", script)))
+    monkeypatch.setenv(COMPILER_VARIABLE, str(tmp_path / "good" / "p4c"))
+    programs(tmp_path / "good", monkeypatch, p4c=script)
     files, is_compiled = build("bmv2", CONFIG, tmp_path / "out")
     assert is_compiled
     names = {file.name for file in files}
     assert {"p4sgd.json", "p4sgd.p4info.txtpb"} < names
     assert "where" not in names
-    fake_compiler(tmp_path / "p4c", "echo 'no such header' >&2; exit 1")
+    monkeypatch.setenv(COMPILER_VARIABLE, str(tmp_path / "bad" / "p4c"))
+    programs(tmp_path / "bad", monkeypatch, p4c="echo 'no such header' >&2; exit 1")
     with pytest.raises(CompilerError, match="no such header"):
         build("bmv2", CONFIG, tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -64,21 +59,18 @@ def test_what_a_compiler_makes_is_in_the_folder_unless_it_fails(monkeypatch, tmp
 
 def test_the_command_says_what_is_next(no_compiler, tmp_path):
     out = tmp_path / "out"
-    words = ["switch", "build", "--target", "bmv2", "--slots", "64", "--jobs", "2", "--out", str(out)]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "p4c-bm2-ss" in done.stdout
-    assert "p4sgd switch deploy" in done.stdout
-    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    words = ["switch", "build", "--target", "bmv2", "--slots", 64, "--jobs", 2, "--out", out]
+    shown = run(*words).stdout
+    assert "p4c-bm2-ss" in shown
+    assert "p4sgd switch deploy" in shown
+    document = json.loads(run(*words, "--json").stdout)
     assert [command.split()[0] for command in document["next"]] == ["cd", "for", "simple_switch_grpc", "p4sgd"]
 
 
 def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, monkeypatch):
     """The configuration names them by what the compiler is told, and bf_switchd looks in the SDE's folder otherwise."""
     monkeypatch.chdir(tmp_path)
-    words = ["switch", "build", "--target", "tofino", "--slots", "64", "--jobs", "2", "--out", "an out", "--json"]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
+    done = run("switch", "build", "--target", "tofino", "--slots", 64, "--jobs", 2, "--out", "an out", "--json")
     compiling, starting, deploying = json.loads(done.stdout)["next"]
     folder = f"{tmp_path}/an out/tofino"
     assert f"-o '{folder}' " in compiling
@@ -99,9 +91,8 @@ def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tm
 )
 def test_how_many_slots_a_switch_can_have(no_compiler, tmp_path, target, slots, jobs, message):
     out = tmp_path / "out"
-    words = ["switch", "build", "--slots", str(slots), "--jobs", str(jobs), "--out", str(out), "--target", target]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == (2 if message else 0)
+    words = ["--slots", slots, "--jobs", jobs, "--out", out, "--target", target]
+    done = run("switch", "build", *words, status=2 if message else 0)
     assert re.search(message or "", done.stderr, re.DOTALL)
     assert out.exists() == (message is None)
 
@@ -113,9 +104,8 @@ def test_nothing_is_written_over_or_by_what_is_none(monkeypatch, tmp_path, named
     out.mkdir()
     (out / "mine").write_text("")
     monkeypatch.setenv(COMPILER_VARIABLE, str(tmp_path / "none"))
-    words = ["switch", "build", "--target", "bmv2", "--out", str(tmp_path / "fresh" if named else out)]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == (1 if named else 2)
+    words = ["--target", "bmv2", "--out", tmp_path / "fresh" if named else out]
+    done = run("switch", "build", *words, status=1 if named else 2)
     assert (COMPILER_VARIABLE if named else "is not empty and was not generated") in done.stderr
     assert os.listdir(tmp_path) == ["out"]
     assert os.listdir(out) == ["mine"]

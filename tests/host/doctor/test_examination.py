@@ -108,40 +108,25 @@ def both(check, result, problem):
     return [(worker, check, result, problem) for worker in range(2)]
 
 
+def busy(device):
+    device.workers[1].words[registers.CTRL.offset] = 0
+
+
+def spoiling(device):
+    device.workers[1].spoil = spoilt
+
+
+DROPS = "the aggregator drops what it sends: it is of "
+NUMBER, SHARD = f"{DROPS}a job with another number of workers", f"{DROPS}a shard that is another or not in"
+
 CASES = {
-    "busy": (
-        lambda device: device.workers[1].words.update({registers.CTRL.offset: 0}),
-        [(1, "worker", "failed", "is busy ")],
-    ),
-    "fewer workers": (
-        of_one,
-        [
-            (
-                0,
-                "settings",
-                "failed",
-                "the aggregator drops what it sends: it is of a job with another number of workers",
-            ),
-            (
-                1,
-                "settings",
-                "failed",
-                "the aggregator drops what it sends: it is of a job with another number of workers",
-            ),
-            (1, "settings", "failed", "the aggregator drops what it sends: it is of a shard that is another or not in"),
-        ],
-    ),
-    "no job": (
-        patched(begin=lambda job: None),
-        both("settings", "failed", "the aggregator drops what it sends: it is of another job"),
-    ),
+    "busy": (busy, [(1, "worker", "failed", "is busy ")]),
+    "fewer workers": (of_one, [*both("settings", "failed", NUMBER), (1, "settings", "failed", SHARD)]),
+    "no job": (patched(begin=lambda job: None), both("settings", "failed", f"{DROPS}another job")),
     # One of two packets in each run: the other was answered by multicast.
     "resends": (patched(resent=[0, 1]), [(1, "allreduce", "warning", ".* 48 of 144 packets again")]),
     "no multicast": (patched(resent=[1, 2]), [(1, "allreduce", "failed", ".*no multicast")]),
-    "weights": (
-        lambda device: vars(device.workers[1]).update(spoil=spoilt),
-        [(1, "weights", "failed", "1 of its 8 weights ")],
-    ),
+    "weights": (spoiling, [(1, "weights", "failed", "1 of its 8 weights ")]),
     "rain": (patched(wait=rain), [(None, "allreduce", "failed", "it rains")]),
 }
 """What is wrong, and what is found."""
@@ -188,7 +173,7 @@ LINKS = {
     "lossy": (
         {"up": lambda: every(4), "down": lambda: every(8)},
         "warning",
-        "34% .* lost: 8 of 32 .*way up, 3 of 24 .*way down",
+        "34% .* lost: 8 of 32 .*up, 3 of 24 .*down",
     ),
     "lossy up": ({"up": lambda: every(4)}, "warning", "25% .* lost: 8 of 32 .*way up, 0 of 24 .*way down"),
     "nearly dead": ({"down": lambda: all_but(16)}, "failed", "94% .* lost: 0 of 32 "),

@@ -7,14 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import run
 from support.control import HELLO, Served, connect, message
 from support.loopback import loopback
 from support.worker_process import serve_worker
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.software import SoftwareAggregator
-from p4sgd.host.cli.app import main
 from p4sgd.host.devices.remote_worker import RemoteWorker
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
@@ -257,7 +256,5 @@ def test_programs_that_serve_say_what_is_wrong(words, file, tmp_path):
         (f"tcp:0.0.0.0:{port}", None, "anybody who reaches this address could control the program: give --token FILE"),
     ):
         link = "lo" if token else f"udp:{loopback(1)}"
-        more = ["--token", str(token)] if token else []
-        done = CliRunner().invoke(main, [*words, "--interface", link, "--control", control, *more])
-        assert done.exit_code == 2
-        assert says in done.stderr
+        more = ["--token", token] if token else []
+        assert says in run(*words, "--interface", link, "--control", control, *more, status=2).stderr

@@ -1,19 +1,15 @@
 """Clock crossings of a MAC's kernel: no logic is before a synchronizer, and what the constraints name is there."""
 
-import json
 import re
 
 import pytest
-from support.yosys import run_yosys
+from support import yosys
 
 from p4sgd.build.fpga.cmac import crossing_constraints
 from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 from p4sgd.hw.verilog import modules
 
-FLATTEN = (
-    f"read_verilog kernel.v; hierarchy -top {CMAC_KERNEL}; proc; setattr -mod -unset keep_hierarchy *; "
-    "flatten; opt_clean; write_json netlist.json"
-)
+FLATTEN = "proc; setattr -mod -unset keep_hierarchy *; flatten; opt_clean"
 
 ASYNCHRONOUS = "ARST"
 """Pin by which yosys' registers are set without a clock."""
@@ -23,9 +19,7 @@ class Netlist:
     """Registers and nets of a kernel without hierarchy; a dot separates the names of modules."""
 
     def __init__(self, text, folder):
-        (folder / "kernel.v").write_text(text)
-        run_yosys(FLATTEN, folder)
-        module = json.loads((folder / "netlist.json").read_text())["modules"][CMAC_KERNEL]
+        module = yosys.netlist(text, CMAC_KERNEL, FLATTEN, folder)
         self.nets = {name: net["bits"] for name, net in module["netnames"].items()}
         self.registers = {}  # by each bit that one drives: its pins, and the bit's place
         inputs = (port["bits"] for port in module["ports"].values() if port["direction"] == "input")

@@ -1,17 +1,12 @@
 """What passes between an engine and the rest of the worker, perhaps on another die, goes from register to register."""
 
-import json
-
 import pytest
-from support.yosys import run_yosys
+from support.yosys import netlist
 
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
 
-SCRIPT = (
-    "read_verilog -lib boxes.v; read_verilog design.v; hierarchy -top {top}; proc; flatten; opt_clean; opt_dff; "
-    "opt_clean; write_json netlist.json"
-)
+SCRIPT = "proc; flatten; opt_clean; opt_dff; opt_clean"
 
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
 
@@ -27,13 +22,6 @@ PORTS = {"rst", "dots__payload", "dots__valid", "deltas__payload", "deltas__vali
 @pytest.fixture(scope="module")
 def texts():
     return worker_verilog(WorkerConfig(engines=1, lanes=8, chunks=2, line_fifo_depth=8, slots=2))
-
-
-def read(top, text, boxes, folder):
-    (folder / "design.v").write_text(text)
-    (folder / "boxes.v").write_text(boxes)
-    run_yosys(SCRIPT.format(top=top), folder)
-    return json.loads((folder / "netlist.json").read_text())["modules"][top]
 
 
 def with_logic(module, boundary):
@@ -62,7 +50,7 @@ def with_logic(module, boundary):
 
 
 def test_an_engine_has_a_register_at_every_port(texts, tmp_path):
-    module = read(ENGINE, texts[1], "", tmp_path)
+    module = netlist(texts[1], ENGINE, SCRIPT, tmp_path)
     directions = {"input": "source", "output": "sink"}
     ports = {name: (port["bits"], directions[port["direction"]]) for name, port in module["ports"].items()}
     assert set(ports) >= PORTS | {"state"}
@@ -72,7 +60,7 @@ def test_an_engine_has_a_register_at_every_port(texts, tmp_path):
 
 
 def test_the_rest_has_a_register_at_every_port_of_an_engine(texts, tmp_path):
-    module = read(WORKER, *texts, tmp_path)
+    module = netlist(texts[0], WORKER, SCRIPT, tmp_path, boxes=texts[1])
     (engine,) = (name for name, cell in module["cells"].items() if cell["type"] == ENGINE)
     cell = module["cells"].pop(engine)
     directions = {"output": "source", "input": "sink"}
