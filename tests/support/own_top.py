@@ -4,6 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from p4sgd.hw.spec.config import NamedConfig
+
+TWO_ENGINES = NamedConfig.of("tiny", engines=2, table_segments=16)
+"""The smallest worker with two engines, and with a short table of the loss: for slow simulators."""
+
 MEMORY = Path(__file__).with_name("axi_memory.v")
 """A memory behind an AXI4 port, in Verilog."""
 

@@ -1,8 +1,8 @@
 """A folder that several modules read."""
 
 import pytest
+from support.own_top import TWO_ENGINES
 from support.shared import make_once
-from support.small_worker import TWO_ENGINES
 
 from p4sgd.build.generate.verilog import generate
 

@@ -10,8 +10,7 @@ import pytest
 from support.aggregator import MAC
 from support.bench import default_seed
 from support.jobs import configure, random_job
-from support.own_top import MEMORY, own_top
-from support.small_worker import TWO_ENGINES
+from support.own_top import MEMORY, TWO_ENGINES, own_top
 
 from p4sgd.hw.spec import aggregator, registers
 from p4sgd.hw.spec.register_map import RegisterClient

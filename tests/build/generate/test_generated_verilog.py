@@ -4,7 +4,7 @@ import re
 
 import pytest
 from support.command_line import p4sgd
-from support.small_worker import TWO_ENGINES
+from support.own_top import TWO_ENGINES
 
 from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
 from p4sgd.hw.spec.config import NamedConfig
