@@ -8,7 +8,11 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from cocotb.task import resume
+
+from p4sgd.hw.spec.register_map import RegisterClient
 
 axi = pytest.importorskip("cocotbext.axi", reason="needs cocotbext-axi")
 
@@ -67,6 +71,35 @@ class Buffer:
         return slice(start, start + size)
 
 
+class HostMemory:
+    """A buffer as the host has it: a `p4sgd.host.boards.kernel.BankMemory` of its final size from the start."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self.address, self.size = buffer.base, len(buffer.content)
+
+    def reserve(self, size: int) -> None:
+        assert size <= self.size
+
+    def write(self, address: int, data: Any) -> None:
+        self._buffer.content[self._part(address, data.nbytes)] = data.tobytes()
+
+    def read(self, address: int, size: int) -> Any:
+        return np.frombuffer(self._buffer.content[self._part(address, size)], np.uint8)
+
+    def _part(self, address: int, size: int) -> slice:
+        return self._buffer.part(self.address + address, size)
+
+    def close(self) -> None:
+        pass
+
+
+def send(source: Any, *frames: bytes) -> None:
+    """Queue frames at the end of a stream."""
+    for frame in frames:
+        source.send_nowait(axi.AxiStreamFrame(frame))
+
+
 def frame_source(dut: Any, prefix: str, stall: float) -> Any:
     """Sends frames to an AXI4-Stream of the design."""
     source = axi.AxiStreamSource(axi.AxiStreamBus.from_prefix(dut, prefix), **clocking(dut))
@@ -81,18 +114,17 @@ def frame_sink(dut: Any, prefix: str, stall: float) -> Any:
     return sink
 
 
-def register_master(dut: Any, prefix: str, stall: float) -> Any:
-    """A master of an AXI4-Lite slave."""
-    master = axi.AxiLiteMaster(axi.AxiLiteBus.from_prefix(dut, prefix), **clocking(dut))
-    _pause_master(master, stall)
-    return master
-
-
 class RegisterWords:
-    """Words of an AXI4-Lite slave, read and written as :class:`support.axi.LiteMaster` does."""
+    """Words of an AXI4-Lite slave, read and written as :class:`support.axi.LiteMaster` does.
+
+    Or, in a function that ``cocotb.task.bridge`` runs, as a worker of the host does: ``client`` knows their fields.
+    """
 
     def __init__(self, dut: Any, prefix: str, stall: float) -> None:
-        self._bus = register_master(dut, prefix, stall)
+        self._bus = axi.AxiLiteMaster(axi.AxiLiteBus.from_prefix(dut, prefix), **clocking(dut))
+        write, read = self._bus.write_if, self._bus.read_if
+        pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
+        self.client = RegisterClient(self.read_register, self.write_register)
 
     async def write(self, offset: int, word: int) -> None:
         answer = await self._bus.write(offset, word.to_bytes(4, "little"))
@@ -103,7 +135,8 @@ class RegisterWords:
         assert answer.resp == axi.AxiResp.OKAY
         return int.from_bytes(answer.data, "little")
 
+    def read_register(self, offset: int) -> int:
+        return int(resume(self.read)(offset))
 
-def _pause_master(master: Any, stall: float) -> None:
-    write, read = master.write_if, master.read_if
-    pause(stall, write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)
+    def write_register(self, offset: int, word: int) -> None:
+        resume(self.write)(offset, word)

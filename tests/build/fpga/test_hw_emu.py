@@ -15,15 +15,14 @@ import signal
 from pathlib import Path
 
 import cocotb
-import numpy as np
 import pytest
-from click.testing import CliRunner
-from cocotb.task import bridge, resume
+from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 from support.bench import FPGA_CELLS, default_seed, parameters, run_verilog_bench, start
-from support.foreign_axi import Buffer, register_master
+from support.command_line import run
+from support.foreign_axi import Buffer, HostMemory, RegisterWords
 from support.jobs import configure, random_job
 from support.jobs import start as start_job
 from support.xrt import PLATFORM, Machine
@@ -35,12 +34,10 @@ from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.boards import mac
 from p4sgd.host.boards.kernel import MissingKernelError
 from p4sgd.host.boards.xrt import XrtAddress
-from p4sgd.host.cli.app import main
 from p4sgd.host.devices import board_worker
 from p4sgd.hw.spec import cmac
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 
 def lines_of(folder, key):
@@ -54,12 +51,6 @@ def units(folder):
     return {f"{kernel}_{n + 1}": kernel for kernel, count in lines_of(folder, "nk") for n in range(int(count))}
 
 
-def run(*words):
-    done = CliRunner().invoke(main, [str(word) for word in words])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
-
-
 def readme_command(folder):
     """What the folder's README says after XRT's settings and ``p4sgd``."""
     (line,) = re.findall(r"^XCL_EMULATION_MODE=hw_emu .* p4sgd (train .*)$", (folder / "README.md").read_text(), re.M)
@@ -69,7 +60,7 @@ def readme_command(folder):
 def emulated_weights(command, *more):
     """Of the same command on the project's own emulator."""
     alone = [*command[: command.index("--device")], "--config", "tiny", "--workers", 2]
-    return json.loads(run(*alone, *more, "--json"))["weights_sha256"]
+    return json.loads(run(*alone, *more, "--json").stdout)["weights_sha256"]
 
 
 # -- on an imitation of XRT ----------------------------------------------------------------------------------------
@@ -103,14 +94,14 @@ def emulator(vitis_folder, tmp_path, monkeypatch):
 
 def test_the_command_of_the_readme_trains_to_the_emulators_weights(vitis_folder, emulator):
     command = readme_command(vitis_folder)
-    done = json.loads(run(*command, "--epochs", 2, "--json"))
+    done = json.loads(run(*command, "--epochs", 2, "--json").stdout)
     assert done["weights_sha256"] == emulated_weights(command, "--epochs", 2)
     assert all(counters["PACKETS_SENT"] > 0 for counters in done["epochs"][0]["counters"])
     assert emulator.calls.count("xrtDeviceLoadXclbinHandle") == 1, "or the emulator begins anew"
 
 
 def test_the_doctor_sees_links(emulator):
-    document = json.loads(run("doctor", "--device", "cluster", "--cluster", CLUSTER, "--json"))
+    document = json.loads(run("doctor", "--device", "cluster", "--cluster", CLUSTER, "--json").stdout)
     assert document["healthy"]
     found = [(each["worker"], each["check"]) for each in document["findings"]]
     assert [worker for worker, check in found if check == "ethernet"] == [0, 1]
@@ -193,23 +184,6 @@ def joined(folder):
 TOP = "hw_emu"
 
 
-class SimulatedMemory:
-    """A bank that has its final size from the start; with the methods of `p4sgd.host.boards.kernel.BankMemory`."""
-
-    def __init__(self, buffer):
-        self._buffer = buffer
-        self.address, self.size = buffer.base, len(buffer.content)
-
-    def write(self, address, data):
-        self._buffer.content[address : address + data.size] = data.tobytes()
-
-    def read(self, address, size):
-        return np.frombuffer(self._buffer.content[address : address + size], np.uint8)
-
-    def close(self):
-        pass
-
-
 class SimulatedKernel:
     """A `p4sgd.host.boards.kernel.Kernel` of the simulated design; to be used in a function that ``bridge`` runs."""
 
@@ -217,20 +191,14 @@ class SimulatedKernel:
         self._name, self._unit = name, f"{kernel}_{address.unit}"
         if self._unit not in design.registers:
             raise MissingKernelError(f"there is no {self._unit}")
-        self._bus, self._memories = design.registers[self._unit], design.memories
-        self.client = RegisterClient(self.read_register, self.write_register)
+        words, self._memories = design.registers[self._unit], design.memories
+        self.client, self.read_register, self.write_register = words.client, words.read_register, words.write_register
 
     def __str__(self):
         return self._name
 
-    def read_register(self, offset):
-        return resume(self._bus.read_dword)(offset)
-
-    def write_register(self, offset, word):
-        resume(self._bus.write_dword)(offset, word)
-
     def memories(self, count):
-        return [SimulatedMemory(self._memories[f"{self._unit}.m_axi_gmem{argument}"]) for argument in range(count)]
+        return [HostMemory(self._memories[f"{self._unit}.m_axi_gmem{argument}"]) for argument in range(count)]
 
     def close(self):
         pass
@@ -240,7 +208,7 @@ class Design:
     """Registers and memories of the simulated design. Buffers of the same channels lie one after the other."""
 
     def __init__(self, dut, folder):
-        self.registers = {unit: register_master(dut, f"{unit}_s_axi_control", 0.0) for unit in units(folder)}
+        self.registers = {unit: RegisterWords(dut, f"{unit}_s_axi_control", 0.0) for unit in units(folder)}
         self.memories = {}
         for number, (port, *channels) in enumerate(lines_of(folder, "sp")):
             last = int(re.findall(r"\d+", channels[-1])[-1])
@@ -283,7 +251,7 @@ async def trains(dut, stall):
             patch.setattr(mac, "_POLL_S", 0.0)  # nothing is simulated meanwhile
             patch.setattr(board_worker, "_LONGEST_SLEEP_S", 0.0)
             patch.chdir(folder)
-            return json.loads(run(*asked["command"], "--json"))
+            return json.loads(run(*asked["command"], "--json").stdout)
 
     done = await command()
     assert done["weights_sha256"] == asked["weights"]

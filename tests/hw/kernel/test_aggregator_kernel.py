@@ -8,7 +8,7 @@ from cocotb.triggers import ClockCycles, with_timeout
 from support.aggregator import MAC, Host, packet_of
 from support.aggregator_model import Aggregator
 from support.bench import run_verilog_bench, start
-from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
+from support.foreign_axi import RegisterWords, frame_sink, frame_source, send
 from support.signals import Cycles
 
 from p4sgd.hw.kernel.verilog import aggregator_kernel
@@ -60,7 +60,7 @@ async def a_flood_at_one_port_costs_the_other_a_turn(dut, flood):
                 for shard in range(2):
                     values = [number * (shard + 1) * (kind is PacketType.PARTIAL)] * 8
                     sent = packet_of(VICTIM, kind, shard, 0, number, values)
-                    source.send_nowait(axi.AxiStreamFrame(sent.to_bytes()))
+                    send(source, sent.to_bytes())
                     answer = model.receive(sent, 1)
                 frame = await with_timeout(sink.recv(), 4000, "ns")
                 assert bytes(frame.tdata) == answer.packet.to_bytes()

@@ -3,21 +3,23 @@
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import cocotb
 import pytest
+from amaranth.hdl import Cat, Mux, Signal
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from support.bench import parameters, run_verilog_bench, start
 from support.cmac import Host
-from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
-from support.late_synchronizers import LateSynchronizers
+from support.foreign_axi import RegisterWords, frame_sink, frame_source, send
 from support.verilog_ports import ports_of
 
 from p4sgd.hw.bus.ports import FlatPorts, kernel_names
 from p4sgd.hw.kernel.cmac import CmacKernel
 from p4sgd.hw.kernel.verilog import CMAC_IP, CMAC_KERNEL, cmac_kernel
 from p4sgd.hw.spec import cmac
+from p4sgd.hw.ultrascale import UltraScalePlus
 from p4sgd.hw.verilog import to_verilog
 
 MODEL = Path(__file__).with_name(f"{CMAC_IP}.sv")
@@ -25,6 +27,34 @@ BUILD_ID = 77
 BAD_BYTE = 0xBD
 CORRECTED_BYTE = 0xC0
 FAULT = 0xFA17_FA17.to_bytes(4, "little")
+
+
+class LateSynchronizers(UltraScalePlus):
+    """Synchronizers take a cycle more or not, at random, as real ones do with what changes while they sample it.
+
+    Of several bits all are late together, as the bits of a Gray code may be.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._count = 0
+
+    def get_ff_sync(self, synchronizer):
+        self._count += 1
+        settings = {"init": synchronizer._init, "reset_less": synchronizer._reset_less}
+        before = Signal(synchronizer.i.shape(), name="before", **settings)
+        sampled = Signal.like(before, name="sampled")
+        noise = Signal(16, init=self._count * 0x9E37 & 0xFFFF, reset_less=True)  # x^16 + x^14 + x^13 + x^11 + 1
+        names = ("o", "_init", "_reset_less", "_stages", "_o_domain")
+        m = super().get_ff_sync(
+            SimpleNamespace(i=sampled, **{name: getattr(synchronizer, name) for name in names}),
+        )
+        m.d.comb += sampled.eq(Mux(noise[0], before, synchronizer.i))
+        m.d[synchronizer._o_domain] += [
+            before.eq(synchronizer.i),
+            noise.eq(Cat(noise[1:], noise[0] ^ noise[2] ^ noise[3] ^ noise[5])),
+        ]
+        return m
 
 
 async def begin(dut, stall):
@@ -47,7 +77,7 @@ async def frames_come_back(dut, stall):
     host, source, sink = await begin(dut, stall)
     await ClockCycles(dut.ap_clk, 1000)
     assert not (await host.read(cmac.STATUS))["up"], "there is no cable"
-    source.send_nowait(axi.AxiStreamFrame(bytes(64)))  # goes nowhere, and stops nothing
+    send(source, bytes(64))  # goes nowhere, and stops nothing
     await source.wait()
     for rs_fec in (0, 1):
         await host.write(cmac.CONTROL, reset=1, loopback=1, rs_fec=rs_fec)
@@ -64,8 +94,7 @@ async def frames_come_back(dut, stall):
     for at, byte in zip(random.sample(range(100), 35), [BAD_BYTE] * 20 + [CORRECTED_BYTE] * 15, strict=True):
         frames[at] = bytes([byte]) + frames[at][1:]
     good = [frame for frame in frames if frame[0] != BAD_BYTE]
-    for frame in frames:
-        source.send_nowait(axi.AxiStreamFrame(frame))
+    send(source, *frames)
     for frame in good:
         assert bytes((await sink.recv()).tdata) == frame
     await ClockCycles(dut.ap_clk, 500)
@@ -95,8 +124,7 @@ async def the_link_goes_away_and_comes_back(dut, stall):
     for ways in ({"loopback": 0}, {"loopback": 1, "rx_reset": 1}, {"loopback": 0}):
         frames = [random.randbytes(random.choice([60, 64, random.randint(60, 400)])) for _ in range(60)]
         sent += frames
-        for frame in frames:
-            source.send_nowait(axi.AxiStreamFrame(frame))
+        send(source, *frames)
         await ClockCycles(dut.ap_clk, random.randint(20, 60))
         await host.write(cmac.CONTROL, **ways)
         await host.until(up=0, aligned=0, local_fault=1, tx_reset=0, rx_reset=ways.get("rx_reset", 0))
@@ -105,7 +133,7 @@ async def the_link_goes_away_and_comes_back(dut, stall):
         await host.until(up=1)
         losses += 1
     sent.append(FAULT + bytes(60))
-    source.send_nowait(axi.AxiStreamFrame(sent[-1]))
+    send(source, sent[-1])
     await host.until(up=0, remote_fault=1, aligned=1)
     await host.until(up=1, remote_fault=0)
     losses += 1
@@ -117,7 +145,7 @@ async def the_link_goes_away_and_comes_back(dut, stall):
     assert counters["TX_FRAMES"] + counters["TX_DROPPED"] == len(sent)
     assert 0 < counters["TX_DROPPED"] < len(sent)
     assert (counters["LINK_LOSSES"], counters["RX_OVERFLOWS"]) == (losses, 0)
-    source.send_nowait(axi.AxiStreamFrame(sent[0]))
+    send(source, sent[0])
     dut.ap_rst_n.value = 0
     await ClockCycles(dut.ap_clk, 8)
     dut.ap_rst_n.value = 1

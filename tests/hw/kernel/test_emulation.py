@@ -7,7 +7,7 @@ import pytest
 from cocotb.triggers import ClockCycles
 from support.bench import run_verilog_bench, start
 from support.cmac import Host
-from support.foreign_axi import RegisterWords, axi, frame_sink, frame_source
+from support.foreign_axi import RegisterWords, frame_sink, frame_source, send
 
 from p4sgd.hw.kernel.verilog import emulated_cmac_kernel
 from p4sgd.hw.spec import cmac
@@ -31,8 +31,7 @@ async def begin(dut, stall):
 
 async def passes(source, sink, frames):
     """Send frames, and expect them at the other end."""
-    for frame in frames:
-        source.send_nowait(axi.AxiStreamFrame(frame))
+    send(source, *frames)
     for frame in frames:
         assert bytes((await sink.recv()).tdata) == frame
 
@@ -63,8 +62,7 @@ async def the_line_takes_no_back_pressure(dut):
     rx.clear_pause_generator()
     rx.pause = True
     frames = random_frames(1000)
-    for frame in frames:
-        line_rx.send_nowait(axi.AxiStreamFrame(frame))
+    send(line_rx, *frames)
     beats = sum(-(-len(frame) // 64) for frame in frames)
     await ClockCycles(dut.ap_clk, beats + 200)
     assert line_rx.empty(), "the line waited"
@@ -83,9 +81,8 @@ async def a_reset_loses_whole_frames(dut, field):
     """At any time within frames of both ways; what arrives was sent, in order, and all that is sent later arrives."""
     host, tx, rx, line_tx, line_rx = await begin(dut, 0.3)
     out, back = random_frames(200, 2000), random_frames(200, 2000)
-    for source, frames in ((tx, out), (line_rx, back)):
-        for frame in frames:
-            source.send_nowait(axi.AxiStreamFrame(frame))
+    send(tx, *out)
+    send(line_rx, *back)
     for _ in range(5):
         await ClockCycles(dut.ap_clk, random.randrange(200))
         await host.write(cmac.CONTROL, rs_fec=1, **{field: 1})
@@ -109,7 +106,7 @@ async def loopback_and_error_correction_begin_with_a_reset(dut):
     await host.write(cmac.CONTROL, loopback=1, rs_fec=0)
     await host.until(**UP, fec_aligned=0)
     assert await host.read(cmac.LANES) == {"block_lock": 0xFFFFF, "fec_lock": 0}
-    line_rx.send_nowait(axi.AxiStreamFrame(bytes(64)))
+    send(line_rx, bytes(64))
     await passes(tx, rx, random_frames(40))
     await ClockCycles(dut.ap_clk, 500)
     assert rx.empty()

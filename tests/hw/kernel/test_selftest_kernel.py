@@ -8,18 +8,16 @@ import itertools
 import re
 
 import cocotb
-import numpy as np
 import pytest
-from cocotb.task import bridge, resume
+from cocotb.task import bridge
 from support.bench import run_verilog_bench, start, worker_config
-from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
+from support.foreign_axi import Buffer, HostMemory, RegisterWords, frame_sink, frame_source, send
 
 from p4sgd.host.doctor import selftest as judge
 from p4sgd.host.doctor.selftest import SelfTest, examine_self_test
 from p4sgd.hw.kernel.verilog import selftest_kernel
 from p4sgd.hw.spec import selftest
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.register_map import RegisterClient
 
 BUILD_ID = 0x1234
 SIZE = 4096
@@ -36,22 +34,6 @@ class SpoiltBuffer(Buffer):
         return bytes(self.change(address - self.base, bytearray(await super().read(address, size))))
 
 
-class HostMemory:
-    """What a `BankMemory` has, of a buffer in the simulator."""
-
-    def __init__(self, buffer):
-        self._content, self.address = buffer.content, buffer.base
-
-    def reserve(self, size):
-        assert size <= SIZE
-
-    def write(self, address, data):
-        self._content[address : address + data.size] = data.tobytes()
-
-    def read(self, address, size):
-        return np.frombuffer(bytes(self._content[address : address + size]), np.uint8)
-
-
 class Board:
     """A `SelfTest` of a kernel in the simulator; to be used in a function that ``bridge`` runs.
 
@@ -61,7 +43,7 @@ class Board:
 
     def __init__(self, dut, stall=0.0, spoil=lambda cage, number, frame: [frame], *, crossed=False):
         self.sizes = selftest.Sizes.of(worker_config(), CAGES)
-        self._bus = register_master(dut, "s_axi_control", stall)
+        self.words = RegisterWords(dut, "s_axi_control", stall)
         self.buffers = [
             SpoiltBuffer(dut, f"m_axi_gmem{port}", stall, (2 * port + 1) << 28, SIZE)
             for port in range(self.sizes.memories)
@@ -73,18 +55,10 @@ class Board:
 
     async def _return(self, cage, source, sink, spoil):
         for number in itertools.count():
-            for each in spoil(cage, number, bytes((await sink.recv()).tdata)):
-                source.send_nowait(axi.AxiStreamFrame(each))
-
-    def read_register(self, offset):
-        return resume(self._bus.read_dword)(offset)
-
-    def write_register(self, offset, word):
-        resume(self._bus.write_dword)(offset, word)
+            send(source, *spoil(cage, number, bytes((await sink.recv()).tdata)))
 
     def open(self):
-        client = RegisterClient(self.read_register, self.write_register)
-        self.test = SelfTest("the kernel", client, self._memories, is_emulated=True)
+        self.test = SelfTest("the kernel", self.words.client, self._memories, is_emulated=True)
 
     def _memories(self, count):
         return [HostMemory(buffer) for buffer in self.buffers[:count]]
@@ -115,9 +89,10 @@ async def a_board_as_it_should_be(dut):
     def look():
         registers = selftest.selftest_map(board.sizes)
         words = selftest.identity(board.sizes, BUILD_ID)
-        assert {name: board.read_register(registers[name].offset) for name in words} == words
-        first = board.read_register(selftest.CLOCK.offset)
-        assert 0 < board.read_register(selftest.CLOCK.offset) - first < 100
+        read = board.words.read_register
+        assert {name: read(registers[name].offset) for name in words} == words
+        first = read(selftest.CLOCK.offset)
+        assert 0 < read(selftest.CLOCK.offset) - first < 100
 
     await look()
 
@@ -129,11 +104,11 @@ async def a_cable_between_the_cages(dut):
     await start(dut)
 
     @bridge
-    def send():
+    def both_and_one():
         board.open()
         return board.test.send(range(CAGES), FRAMES), board.test.send([1], FRAMES + 1)
 
-    both, one = await send()
+    both, one = await both_and_one()
     wanted = {"sending": 0, "sent": FRAMES, "received": FRAMES, "wrong": 0, "missing": 0}
     assert [{name: result[name] for name in wanted} for result in both.values()] == [wanted, wanted]
     assert (one[1]["sent"], one[1]["received"]) == (FRAMES + 1, 0), "the other cage has got them"

@@ -9,11 +9,11 @@ import random
 import cocotb
 import numpy as np
 import pytest
-from cocotb.task import bridge, resume
+from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from support.aggregator_model import Aggregator
 from support.bench import FPGA_CELLS, run_verilog_bench, start, worker_config
-from support.foreign_axi import Buffer, axi, frame_sink, frame_source, register_master
+from support.foreign_axi import Buffer, HostMemory, RegisterWords, frame_sink, frame_source, send
 from support.jobs import SMALL, collect, configure, random_job
 from support.jobs import start as start_job
 
@@ -43,14 +43,16 @@ class KernelWorker:
 
     def __init__(self, dut, config, *, size=1 << 20, stall=0.0):
         self.config = config
-        self._bus = register_master(dut, "s_axi_control", stall)
+        self._words = RegisterWords(dut, "s_axi_control", stall)
         *banks, labels = map_memories(config, BOARDS["u280"].hbm).channels
         channels = [*(bank[-2] for bank in banks), labels[0]]
         self._buffers = [
             Buffer(dut, f"m_axi_gmem{number}", stall, channel * BOARDS["u280"].hbm.channel_bytes, size)
             for number, channel in enumerate(channels)
         ]
-        self._addresses = AddressRegisters(config, lambda bank: self._buffers[bank].base, self._write_word)
+        self._memories = [HostMemory(buffer) for buffer in self._buffers]
+        write = self._words.write_register
+        self._addresses = AddressRegisters(config, lambda bank: self._memories[bank].address, write)
 
     @property
     def strays(self):
@@ -60,24 +62,19 @@ class KernelWorker:
     def read_register(self, offset):
         if offset in self._addresses:
             return self._addresses.read(offset)
-        return resume(self._bus.read_dword)(offset)
+        return self._words.read_register(offset)
 
     def write_register(self, offset, word):
         if offset in self._addresses:
             self._addresses.write(offset, word)
         else:
-            self._write_word(offset, word)
+            self._words.write_register(offset, word)
 
     def write_memory(self, bank, address, data):
-        buffer = self._buffers[bank]
-        buffer.content[buffer.part(buffer.base + address, data.nbytes)] = data.tobytes()
+        self._memories[bank].write(address, data)
 
     def read_memory(self, bank, address, size):
-        buffer = self._buffers[bank]
-        return np.frombuffer(buffer.content[buffer.part(buffer.base + address, size)], np.uint8)
-
-    def _write_word(self, offset, word):
-        resume(self._bus.write_dword)(offset, word)
+        return self._memories[bank].read(address, size)
 
 
 class Surroundings:
@@ -100,7 +97,7 @@ class Surroundings:
             self.frames += 1
             answer = self._aggregator.receive_frame(frame, 0)
             if answer is not None:
-                source.send_nowait(axi.AxiStreamFrame(answer.packet.to_bytes()))
+                send(source, answer.packet.to_bytes())
 
     def job(self, **sizes):
         return random_job(self.config, 1, seed=random.getrandbits(32), **sizes)
