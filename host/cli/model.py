@@ -163,10 +163,10 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
     For a classifier prints the mean loss, accuracy, balanced accuracy (the mean over the classes), log loss (if the
     loss gives probabilities), the area under the ROC curve (AUC), average precision, F1 and the confusion matrix; AUC,
     average precision and F1 are of the second class, or of more than two classes means over each against the rest, as
-    the loss is. For a regression prints the mean loss (of targets scaled as in
-    training), R², root mean squared error (RMSE), mean absolute error and mean squared error, with the losses poisson
-    and gamma also the mean deviance and D². Of several targets prints the means, but the accuracy of all together, and
-    a table of each. All but loss, deviance and D² are scikit-learn's.
+    the loss is. For a regression prints the mean loss (of targets scaled as in training), R², root mean squared error
+    (RMSE), mean absolute error and mean squared error, with the losses poisson and gamma also the mean deviance and D².
+    Of several targets prints the means, but the accuracy of all together, and a table of each. All but loss, deviance
+    and D² are scikit-learn's.
     """
     reading = options.take_reading(choices)
     with output.working("evaluating"):
@@ -217,9 +217,9 @@ def _show_confusion(output: Output, names: Sequence[str], counts: Sequence[Seque
 def inspect(model: Path, top: int | None, output: Output) -> None:
     """Show what a model is and how it was trained.
 
-    The largest coefficients are listed: of raw features, for a regression in the unit of the target (with
-    the losses poisson, gamma and tweedie its logarithm). Their sizes depend
-    on the units of the features. The scaled ones, by which they are ordered, are of features scaled as in training.
+    The largest coefficients are listed: of raw features, for a regression in the unit of the target (with the losses
+    poisson, gamma and tweedie its logarithm). Their sizes depend on the units of the features. The scaled ones, by
+    which they are ordered, are of features scaled as in training.
 
     The document of --json has all that a prediction takes. Of the columns of a "table" texts are features named
     column=text, 1 for the samples that have it, and gaps column=missing; "mean" stands for a missing number. The sum of
