@@ -62,11 +62,11 @@ def load_records(folder: Path, ids: Iterable[str]) -> list[Record]:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # or git would tell of a repository that it is installed within
         return f"version {version('p4sgd')}"
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip() or "unknown"
 
 
 def _machine() -> str:

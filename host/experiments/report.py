@@ -92,7 +92,7 @@ def _draw(name: str, number: int, table: Table, chart: Chart) -> "tuple[str, Mar
     curves = []
     for (series, source), found in groupby(sorted(rows, key=lambda row: names.index(key(row))), key):
         x, y = zip(*((row[chart.x], row[chart.y]) for row in found), strict=True)
-        curves.append((", ".join(filter(None, (series, source))), _LINES[Source(source)], x, y))
+        curves.append((series, source, _LINES[Source(source)], x, y))
     only = ", ".join(f"{column} {cell_text(cell)}" for column, cell in chart.only.items())
     svg = draw(curves, chart.x, chart.y, f"{name}, {number}", log_x=chart.log_x, log_y=chart.log_y)
     return f"{chart.y} over {chart.x}{f': {only}' if only else ''}", svg

@@ -279,7 +279,7 @@ def overlap(shown: "MiniBatch") -> Markup:
 
 
 def chart(
-    curves: Sequence[tuple[str, str, Sequence[Any], Sequence[Any]]],
+    curves: Sequence[tuple[str, str, str, Sequence[Any], Sequence[Any]]],
     x: str,
     y: str,
     name: str,
@@ -287,16 +287,21 @@ def chart(
     log_x: bool = False,
     log_y: bool = False,
 ) -> Markup:
-    """Curves, each with a label, a line style, places and values; bars if the places are texts."""
+    """Curves, each with a name, what sets it apart from others of the name, a line style, places and values.
+
+    Those of a name have the same colour. They are bars if the places are texts, pale if the line is not solid.
+    """
+    names = list(dict.fromkeys(name for name, *_ in curves))
     rows = list(dict.fromkeys(place for *_, places, _ in curves for place in places if isinstance(place, str)))
     with _drawing(4.4, 3.4 if not rows else 1.4 + 0.2 * len(rows) * (1 + len(curves))) as axes:
-        for number, (label, style, places, values) in enumerate(curves):
-            colour, label = _COLOURS[_TURNS[number % len(_TURNS)]], _label(label)
+        for number, (series, kind, style, places, values) in enumerate(curves):
+            turn, label = names.index(series), _label(", ".join(filter(None, (series, kind))))
+            colour = _COLOURS[_TURNS[turn % len(_TURNS)]]
             if rows:
                 at = [rows.index(place) + 0.8 * number / len(curves) for place in places]
-                axes.barh(at, values, 0.7 / len(curves), label=label, color=colour)
+                axes.barh(at, values, 0.7 / len(curves), label=label, color=colour, alpha=1 if style == "-" else 0.6)
             else:
-                marker = "o^sDv"[number // len(_TURNS) % 5]
+                marker = "o^sDv"[turn // len(_TURNS) % 5]
                 axes.plot(places, values, style, marker=marker, markersize=3.5, color=colour, label=label)
         if rows:
             axes.set_yticks([place + 0.4 - 0.4 / len(curves) for place in range(len(rows))], [*map(_label, rows)])
