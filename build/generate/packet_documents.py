@@ -3,6 +3,7 @@
 import json
 
 from p4sgd.build.generate.artifacts import header_comment
+from p4sgd.hw.spec.fixed import ACTIVATION
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
 
 
@@ -15,7 +16,8 @@ def markdown(command: str) -> str:
         "",
         f"One Ethernet frame of {FRAME_BYTES} bytes without the frame check sequence, EtherType "
         f"`0x{ETHERTYPE:04x}`, format version {VERSION}. "
-        "Fields of more than one byte are big-endian; numbers are two's complement.",
+        "Fields of more than one byte are big-endian; numbers are two's complement. "
+        f"Activations have {ACTIVATION.fraction} fraction bits.",
         "",
         "| bytes | bits | field | meaning |",
         "|---|---|---|---|",
@@ -44,6 +46,7 @@ def c_header(command: str) -> str:
         f"#define P4SGD_PACKET_ETHERTYPE_VALUE 0x{ETHERTYPE:04x}u",
         f"#define P4SGD_PACKET_VERSION_VALUE {VERSION}u",
         f"#define P4SGD_PACKET_VALUES {VALUES}u",
+        f"#define P4SGD_PACKET_VALUE_FRACTION_BITS {ACTIVATION.fraction}u",
         "",
         *(f"#define P4SGD_PACKET_TYPE_{kind.name} {kind.value}u" for kind in PacketType),
         "",
@@ -61,6 +64,7 @@ def json_text(command: str) -> str:
         "bytes": FRAME_BYTES,
         "ethertype": ETHERTYPE,
         "version": VERSION,
+        "value_fraction_bits": ACTIVATION.fraction,
         "types": {kind.name: kind.value for kind in PacketType},
         "fields": [field._asdict() for field in FIELDS],
     }

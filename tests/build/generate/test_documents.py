@@ -16,6 +16,7 @@ from p4sgd.build.generate.register_documents import (
 )
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.fixed import ACTIVATION
 from p4sgd.hw.spec.packet import ETHERTYPE, FIELDS, FRAME_BYTES, VALUES, VERSION, PacketType
 from p4sgd.hw.spec.packet import Field as PacketField
 from p4sgd.hw.spec.register_map import Access, Field, Register
@@ -188,6 +189,8 @@ def test_documents_of_the_packet(tmp_path):
     types = {kind.name: int(kind) for kind in PacketType}
     assert document["types"] == types
     expected = {"BYTES": FRAME_BYTES, "ETHERTYPE_VALUE": ETHERTYPE, "VERSION_VALUE": VERSION, "VALUES": VALUES}
+    assert document["value_fraction_bits"] == ACTIVATION.fraction
+    expected["VALUE_FRACTION_BITS"] = ACTIVATION.fraction
     expected |= {f"TYPE_{name}": number for name, number in types.items()}
     for field in FIELDS:
         name = field.name.upper()

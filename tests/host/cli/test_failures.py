@@ -92,10 +92,11 @@ def test_a_command_alone_shows_its_help(words):
     ("name", "value", "says"),
     [
         ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1"),
+        ("P4SGD_PLUGINS", "no.py", "P4SGD_PLUGINS names no.py, but there is no such file"),
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT is set in the environment: remove it"),
     ],
 )
-def test_settings_of_numba_that_cannot_work(name, value, says):
+def test_environments_that_cannot_work(name, value, says):
     done = CliRunner().invoke(main, ["info"], env={name: value})
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
