@@ -324,6 +324,8 @@ class Inputs:
             raise EmulatorError(f"worker {self.worker.index}: memory 0 does not say where entries begin")
         keys, values = read(1, "<u4", int(starts[-1])), read(2, "u1", int(starts[-1]))
         shape = config.engines, settings.chunks * config.lanes
+        if shape[1] % settings.unit:
+            raise EmulatorError(f"worker {self.worker.index}: {settings.chunks} chunks are no whole number of units")
         return Entries(starts, keys, values, settings.features, settings.unit, shape)
 
     def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:

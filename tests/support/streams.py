@@ -83,6 +83,8 @@ class StreamSource:
 class StreamSink:
     """Takes items from the design; ``stall`` is the chance of a cycle without ready. Checks the stream rules.
 
+    What a design offers in reset (``dut.rst``), when its registers may have any values, does not count.
+
     ``flow`` is for a stream that has no ready, and so no stalls; ``clock`` is that of the stream, if not ``dut.clk``.
     """
 
@@ -102,6 +104,7 @@ class StreamSink:
         self._payload = getattr(dut, f"{name}__payload")
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = None if flow else getattr(dut, f"{name}__ready")
+        self._reset = getattr(dut, "rst", None)
         self.stall = stall
         self.items: list[int] = []
         self._on_item = on_item
@@ -124,7 +127,9 @@ class StreamSink:
             if self._ready is not None:
                 self._ready.value = int(ready)
             await RisingEdge(self._clock)
-            if self._valid.value:
+            if self._reset is not None and self._reset.value:
+                offered = None
+            elif self._valid.value:
                 item = int(self._payload.value)
                 assert offered is None or offered == item, f"{self._name}: payload changed while waiting"
                 offered = item
