@@ -312,8 +312,11 @@ class DenseModel(Model):
             begin += columns.size
         return result
 
+    def _begin(self, samples: slice) -> None:
+        self._rows.append(self._features.rows(samples))
+
     def _forward(self, samples: slice, totals: IntArray) -> None:
-        self._rows.append(rows := self._features.rows(samples))
+        rows = self._rows[-1]
         # Ahead of the updates of the mini-batch before, these are the weights that it will leave to be read.
         read, run = self._state.read if self._under_way == 1 else self._state.weights, self._run
         addends = np.empty(run.layout.units.size - 1, np.int64)

@@ -112,10 +112,15 @@ class Model(ABC):
         """
         count = samples.stop - samples.start
         totals, sums = np.empty((1, self._limits.size, count), np.int64), np.empty(count, np.int64)
-        self._under_way += samples.start % self._settings.batch == 0
+        self.skip(samples)
         self._forward(samples, totals[0])
         _add_partials(totals, self._limits, self.clamped, sums)
         return sums
+
+    def skip(self, samples: slice) -> None:
+        """Take the place of `forward` where nobody needs its sums."""
+        self._under_way += samples.start % self._settings.batch == 0
+        self._begin(samples)
 
     def backward(self, samples: slice, sums: IntArray) -> None:
         """Loss, gradients and Round 3 from the job's sums, int64 (samples,); at the end of a mini-batch penalties.
@@ -142,6 +147,10 @@ class Model(ABC):
     @abstractmethod
     def values(self, *, last: bool = False) -> list[WeightArray]:
         """The present weights of each worker, int32 (engines, chunks · lanes); ``last`` if the run ends with them."""
+
+    @abstractmethod
+    def _begin(self, samples: slice) -> None:
+        """What comes before both passes."""
 
     @abstractmethod
     def _forward(self, samples: slice, totals: IntArray) -> None:

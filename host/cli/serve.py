@@ -201,6 +201,8 @@ def worker(
 
     SIGTERM or Ctrl-C ends it, with status 0.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     from p4sgd.host.links import Link, open_link
     from p4sgd.host.links.faulty import FaultyLink
     from p4sgd.host.rpc.address import ControlListener, check_address
@@ -218,7 +220,8 @@ def worker(
             link = FaultyLink(link, fault, seed)
         check_address(address, secret)  # before the loops are compiled
         most = most_micro_batches(link.most_bytes)
-        served = NetworkedWorker(config.config, link.send, cycles_now, speed=speed, most=most)
+        later = ThreadPoolExecutor(1).submit  # its thread begins with the first run as a stand-in
+        served = NetworkedWorker(config.config, link.send, cycles_now, speed=speed, most=most, later=later)
         with _ending_at_once():
             warm_up(config.config)
         listener = stack.enter_context(contextlib.closing(ControlListener(address, token=secret)))

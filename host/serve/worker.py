@@ -17,7 +17,7 @@ from p4sgd.host.rpc.server import ControlServer, Methods, Until
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import mac_text
-from p4sgd.hw.spec.register_map import ADDRESS_BITS, RegisterClient
+from p4sgd.hw.spec.register_map import ADDRESS_BITS, STAND_IN, RegisterClient
 from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.emulator.networked import NetworkedWorker
 
@@ -29,7 +29,7 @@ _ORPHAN_S = 10.0
 # -- arguments of requests, whose lists are bounded as packets wait in the meantime
 
 _Word = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-_Register = Annotated[int, Meta(ge=0, lt=1 << ADDRESS_BITS, multiple_of=4)]
+_Register = Annotated[int, Meta(ge=0, lt=2 * STAND_IN, multiple_of=4)]
 _Registers = Annotated[list[_Register], Meta(max_length=(1 << ADDRESS_BITS) // 4)]
 _Words = Annotated[list[tuple[_Register, _Word]], Meta(max_length=4096)]
 _Milliseconds = Annotated[int, Meta(ge=0, le=10_000)]
@@ -172,5 +172,6 @@ class WorkerServer:
         return Until(lambda: self._worker.idle, time.monotonic() + within_ms / 1e3)
 
     def _check_bank(self, bank: int) -> None:
-        if not 0 <= bank < self._worker.config.memories:
-            raise RefusedError(f"bank must be 0 to {self._worker.config.memories - 1}, not {bank}")
+        banks = 2 * self._worker.config.memories  # its own, and those of a shard that it stands in for
+        if not 0 <= bank < banks:
+            raise RefusedError(f"bank must be 0 to {banks - 1}, not {bank}")

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 ADDRESS_BITS = 12  # bits of an AXI4-Lite byte address: a register map fits one page of 4 KiB
+STAND_IN = 1 << ADDRESS_BITS  # where programs have the registers of a shard that they stand in for, behind their own
 
 
 class Access(Enum):

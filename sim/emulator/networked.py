@@ -2,16 +2,14 @@
 
 import contextlib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import numpy as np
 import numpy.typing as npt
 
 from p4sgd.hw.spec import registers as spec
-from p4sgd.hw.spec.config import BANKS, WorkerConfig
-from p4sgd.hw.spec.fixed import IntArray
+from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.packet import (
     BROADCAST,
     KEYED_VERSION,
@@ -21,106 +19,34 @@ from p4sgd.hw.spec.packet import (
     EchoValue,
     KeyedDrop,
     Packet,
+    PacketType,
 )
-from p4sgd.hw.spec.register_map import Field, Register
+from p4sgd.hw.spec.register_map import STAND_IN, Field, Register
+from p4sgd.sim.emulator.progress import Later, Progress, StandIn, at_once
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Inputs, Run
 from p4sgd.sim.model import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
 _PROBE_NUMBERS = 1 << spec.PROBE["number"].bits
+_STAND_IN_PROBE = 1 << 30  # number of a stand-in's probes, which the host's do not have
+_LOOK_CYCLES = 50_000  # time after which to look again whether another thread has computed something
 _COUNTERS = spec.COUNTERS | spec.KEYED_COUNTERS
 
 
-class _Progress:
-    """Progress of a run. The partials of a mini-batch are computed at once and wait here for free slots.
+class KeepingWorker(EmulatedWorker):
+    """An emulated worker that keeps the features of its last run for the next one, until their memory changes."""
 
-    All arithmetic is done within ``computing()``, which takes its time. An AllReduce has ``merged`` micro-batches, the
-    last of a mini-batch may have fewer.
-    """
-
-    def __init__(self, run: Run, computing: Callable[[], AbstractContextManager[None]], merged: int) -> None:
-        self.run = run
-        self._computing = computing
-        self._size = BANKS * merged
-        self.partials: deque[IntArray] = deque()
-        self._sums: list[int] = []
-        self._mini_batch = -1
-
-    def begin(self) -> None:
-        """Compute the partials of the first mini-batch, unless that is done."""
-        if self._mini_batch < 0:
-            with self._computing():
-                self._next()
-
-    def take(self, sums: tuple[int, ...]) -> None:
-        """Take the sums of an AllReduce; after the last one, update the weights and begin the next mini-batch."""
-        self._sums += sums
-        if len(self._sums) == self.run.settings.batch:
-            with self._computing():
-                self.run.model.backward(self.run.samples(self._mini_batch), np.array(self._sums, np.int64))
-                self._sums.clear()
-                self._next()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all mini-batches are done."""
-        return self._mini_batch == self.run.settings.mini_batches
-
-    def _next(self) -> None:
-        self._mini_batch += 1
-        if not self.is_over:
-            partials = self.run.model.forward(self.run.samples(self._mini_batch))
-            self.partials.extend(partials[first : first + self._size] for first in range(0, partials.size, self._size))
-
-
-class NetworkedWorker(EmulatedWorker):
-    """An emulated worker that sends and receives packets as the RTL does.
-
-    Its cycles are those of ``clock``: CYCLES_BUSY while it computes, CYCLES_NETWORK at all other times of a run.
-
-    It has neither thread nor timer: its owner passes frames to `receive` and calls `work` after every frame, after
-    every register write, and at the time `next_work`. One call computes at most one mini-batch.
-
-    ``send`` sends a frame, which may get lost, and ``clock`` returns the time in cycles (`p4sgd.hw.spec.config`). It
-    computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1. ``most`` are the micro-batches in a
-    packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
-    """
-
-    def __init__(
-        self,
-        config: WorkerConfig,
-        send: Callable[[bytes], None],
-        clock: Callable[[], int],
-        *,
-        speed: float = 1.0,
-        most: int = MOST_MICRO_BATCHES,
-    ) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         super().__init__(config, 0)
-        self._most = most
-        self.registers.set(spec.MERGE_MOST, "value", most)
-        self._send_frame = send
-        self._clock = clock
-        self._endpoint = Endpoint(config.slots, shard=0, workers=1, most=most)
-        self._endpoint.leave()  # after power-up a worker is in no job
-        self._progress: _Progress | None = None
-        self._features: Features | None = None  # those of the last run, and where they are: memory, address, bytes
-        self._regions: list[tuple[int, int, int]] = []
-        self._resend_at: int | None = None
-        self._probe = 0, 0  # number of the last probe, and when it was sent
-        self._speed = speed
-        self._counted = Counter[str]()  # since power-up
-        self._before = self._counts()  # counters when the run began
+        self._features: Features | None = None
+        self._regions: list[tuple[int, int, int]] = []  # where they are: memory, address, bytes
 
-    # -- for the owner -------------------------------------------------------------------------------------------
-
-    def write_register(self, offset: int, word: int) -> None:
-        """Write a word; an `EmulatorError` if this would start a run that the worker cannot do."""
-        super().write_register(offset, word)
-        if offset == spec.PROBE.offset:
-            self._configure()
-            question = spec.PROBE.decode(word)
-            destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
-            self._send_probe(question["slot"], question["number"], destination)
+    def run(self) -> Run:
+        """The run that registers and memory describe."""
+        inputs = Inputs(self)
+        run = Run([inputs])
+        self._features, self._regions = run.features, inputs.regions
+        return run
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to a bank. The array is kept, not copied: it must not be changed afterwards."""
@@ -139,6 +65,97 @@ class NetworkedWorker(EmulatedWorker):
                 self._features, self._regions = None, []
                 return
 
+
+class NetworkedWorker(KeepingWorker):
+    """An emulated worker that sends and receives packets as the RTL does.
+
+    Its cycles are those of ``clock``: CYCLES_BUSY while it computes, CYCLES_NETWORK at all other times of a run.
+
+    It has neither thread nor timer: its owner passes frames to `receive` and calls `work` after every frame, after
+    every register write, and at the time `next_work`. One call computes at most one mini-batch.
+
+    ``send`` sends a frame, which may get lost, and ``clock`` returns the time in cycles (`p4sgd.hw.spec.config`). It
+    computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1. ``most`` are the micro-batches in a
+    packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
+
+    It may stand in for another worker of its job: registers of that one's shard are `STAND_IN` behind its own, and its
+    memories come behind its own; it is started first. ``later`` computes what is for it: `at_once`, or ``submit`` of an
+    executor with one thread.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        send: Callable[[bytes], None],
+        clock: Callable[[], int],
+        *,
+        speed: float = 1.0,
+        most: int = MOST_MICRO_BATCHES,
+        later: Later = at_once,
+    ) -> None:
+        super().__init__(config)
+        self._other = KeepingWorker(config)
+        self._later = later
+        self._stand_in: StandIn | None = None
+        self._operations = 0  # that runs have done since the join
+        self._most = most
+        self.registers.set(spec.MERGE_MOST, "value", most)
+        self._send_frame = send
+        self._clock = clock
+        self._endpoint = Endpoint(config.slots, shard=0, workers=1, most=most)
+        self._endpoint.leave()  # after power-up a worker is in no job
+        self._progress: Progress | None = None
+        self._has_more = False  # whether `work` has something to do now
+        self._resend_at: int | None = None
+        self._probe = 0, 0  # number of the last probe, and when it was sent
+        self._speed = speed
+        self._counted = Counter[str]()  # since power-up
+        self._before = self._counts()  # counters when the run began
+
+    # -- for the owner -------------------------------------------------------------------------------------------
+
+    def read_register(self, offset: int) -> int:
+        """Read a word."""
+        return super().read_register(offset) if offset < STAND_IN else self._other.read_register(offset - STAND_IN)
+
+    def write_register(self, offset: int, word: int) -> None:
+        """Write a word; an `EmulatorError` if this would start a run that the worker cannot do."""
+        if offset >= STAND_IN:
+            if self.idle:
+                self._other.write_register(offset - STAND_IN, word)
+            return
+        super().write_register(offset, word)
+        if offset == spec.PROBE.offset:
+            self._configure()
+            question = spec.PROBE.decode(word)
+            destination = BROADCAST if question["broadcast"] else self._endpoint.peer_mac
+            self._send_probe(question["slot"], question["number"], destination)
+
+    def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """See `KeepingWorker.write_memory`."""
+        if (other := bank - self.config.memories) >= 0:
+            self._other.write_memory(other, address, data)
+        else:
+            super().write_memory(bank, address, data)
+
+    def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """See `EmulatedWorker.read_memory`."""
+        if (other := bank - self.config.memories) >= 0:
+            return self._other.read_memory(other, address, size)
+        return super().read_memory(bank, address, size)
+
+    def forget_memory(self, bank: int, address: int, size: int) -> None:
+        """See `KeepingWorker.forget_memory`."""
+        if (other := bank - self.config.memories) >= 0:
+            self._other.forget_memory(other, address, size)
+        else:
+            super().forget_memory(bank, address, size)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes kept in all banks."""
+        return super().memory_bytes + self._other.memory_bytes
+
     def receive(self, frame: bytes) -> None:
         """Process a frame of any length."""
         now = self._clock()
@@ -146,9 +163,12 @@ class NetworkedWorker(EmulatedWorker):
         acknowledgement = self._endpoint.receive_frame(frame, now)
         if acknowledgement is not None:
             self._send(acknowledgement, now)
-        if self._endpoint.echo is not None:
-            self._show_echo(self._endpoint.echo, now)
+        if (echo := self._endpoint.echo) is not None:
             self._endpoint.echo = None
+            if echo.values[EchoValue.NUMBER] == _STAND_IN_PROBE:
+                self._hear(echo)
+            else:
+                self._show_echo(echo, now)
 
     def work(self) -> None:
         """Resend packets that are due, continue the run, and start one that was requested during another."""
@@ -167,6 +187,11 @@ class NetworkedWorker(EmulatedWorker):
     @property
     def next_work(self) -> int | None:
         """Time at which to call `work` even if no frame comes; None for never."""
+        if self._has_more:
+            return self._clock()
+        if self._stand_in is not None and self._stand_in.is_busy:
+            soon = self._clock() + _LOOK_CYCLES
+            return soon if self._resend_at is None else min(soon, self._resend_at)
         return self._resend_at
 
     @property
@@ -182,36 +207,55 @@ class NetworkedWorker(EmulatedWorker):
         try:
             if merged > self._most:
                 raise EmulatorError(f"MERGE is {merged}, more than {self._most}, which is MERGE_MOST")
-            inputs = Inputs(self)
-            run = Run([inputs])
-            self._features, self._regions = run.features, inputs.regions
+            runs = [worker.run() for worker in (self, self._other) if worker.started]
         except BaseException:
             self.stop()
+            self._other.stop()
             raise
         self._before = self._counts()
         if self._endpoint.joined:
-            self._progress = _Progress(run, self._computing, merged or 1)
+            shape = merged or 1, self._operations
+            self._progress = Progress(runs[0], self._computing, *shape)
+            self._endpoint.has_stand_in = len(runs) > 1  # where one stands in for another, all do
+            if len(runs) > 1:
+                others = Progress(runs[1], self._slowed_down, *shape)
+                self._stand_in = StandIn(others, self._other.index, self._later)
             return
         self._end("not_joined")
         if self._endpoint.given_up is not None:
             self.registers.set(spec.STATUS, "network_error", 1)
 
-    def _advance(self, progress: _Progress) -> None:
-        endpoint = self._endpoint
+    def _advance(self, progress: Progress) -> None:
+        endpoint, stand_in = self._endpoint, self._stand_in
         if endpoint.given_up is not None:
             self._end("network_error")
             return
-        progress.begin()
+        self._has_more = False
         while endpoint.sums:
-            progress.take(endpoint.sums.popleft())
-        while progress.partials and endpoint.can_submit:
-            now = self._clock()
-            self._send(endpoint.submit(progress.partials.popleft().tolist(), now), now)
-        if progress.is_over and not endpoint.busy:
-            self._progress = None
+            sums = endpoint.sums.popleft()
+            has_ended = progress.take(sums)
+            if stand_in is not None:
+                stand_in.take(sums, ends=has_ended)
+                if has_ended:  # sums of the next mini-batch may have come, too
+                    self._has_more = True
+                    return
+        if endpoint.next_operation in progress.operations:
+            if stand_in is not None:
+                stand_in.begin()
+            partials, first = progress.partials(), progress.operations.start
+            while endpoint.next_operation in progress.operations and endpoint.can_submit:
+                now = self._clock()
+                self._send(endpoint.submit(partials[endpoint.next_operation - first].tolist(), now), now)
+        if stand_in is not None and stand_in.should_ask():
+            self._ask()
+        if progress.is_over and not endpoint.busy and (stand_in is None or not stand_in.is_busy):
+            self._progress = self._stand_in = None
+            self._operations = progress.operations.start
             self._show_counters()
             try:
                 progress.run.finish()
+                if stand_in is not None:
+                    stand_in.finish()
             except EmulatorError:
                 self._end("memory_error")
                 endpoint.leave()
@@ -219,19 +263,58 @@ class NetworkedWorker(EmulatedWorker):
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
         """Count the time of the enclosed code, and stretch it if the worker is slowed down."""
-        begin, computed = self._clock(), time.thread_time()
+        begin = self._clock()
+        with self._slowed_down():
+            yield
+        self._counted["CYCLES_BUSY"] += self._clock() - begin
+
+    @contextlib.contextmanager
+    def _slowed_down(self) -> Iterator[None]:
+        computed = time.thread_time()
         yield
         if self._speed < 1:
             time.sleep((time.thread_time() - computed) * (1 / self._speed - 1))
-        self._counted["CYCLES_BUSY"] += self._clock() - begin
 
     def _end(self, flag: str) -> None:
         """End the run as void, with a flag of STATUS."""
-        self._progress = None
+        self._progress = self._stand_in = None
+        self._has_more = False
+        self._other.stop()
         self.registers.set(spec.STATUS, flag, 1)
         self.registers.set(spec.CTRL, "done", 1)
         self.stop()
         self._show_counters()
+
+    # -- standing in for another worker --------------------------------------------------------------------------
+
+    def _waiting(self) -> list[int]:
+        """Operations of this mini-batch that wait for sums."""
+        assert self._progress is not None
+        return [each for each in self._progress.operations if self._endpoint.waits_for(each)]
+
+    def _ask(self) -> None:
+        """Ask the aggregator who is missing in the first operation that waits."""
+        if waiting := self._waiting():
+            slot = waiting[0] % self.config.slots
+            self._transmit(
+                self._endpoint.probe(slot, _STAND_IN_PROBE, version=KEYED_VERSION if self._most else VERSION)
+            )
+
+    def _hear(self, echo: Packet) -> None:
+        """Stand in for the other worker if it is missing, or have its partials computed."""
+        stand_in, waiting = self._stand_in, [] if self._stand_in is None else self._waiting()
+        if stand_in is None or echo.slot not in [each % self.config.slots for each in waiting]:
+            return
+        if echo.bitmap >> stand_in.shard & 1 or echo.round != self._endpoint.round_of(echo.slot):
+            return
+        stand_in.compute()
+        if (partials := stand_in.partials()) is not None:
+            assert self._progress is not None
+            first = self._progress.operations.start
+            for operation in waiting:
+                self._transmit(
+                    self._endpoint.packet_of(operation, stand_in.shard, tuple(partials[operation - first].tolist()))
+                )
 
     # -- packets -------------------------------------------------------------------------------------------------
 
@@ -246,9 +329,12 @@ class NetworkedWorker(EmulatedWorker):
 
     def _resend(self, now: int) -> None:
         had_given_up = self._endpoint.given_up is not None
-        for packet in self._endpoint.resend(now):
+        due = self._endpoint.resend(now)
+        for packet in due:
             self._counted["PACKETS_RESENT"] += 1
             self._transmit(packet)
+        if self._stand_in is not None and any(packet.type is PacketType.PARTIAL for packet in due):
+            self._ask()
         self._resend_at = self._endpoint.next_resend()
         given_up = self._endpoint.given_up
         if given_up is not None and not had_given_up:
@@ -293,6 +379,8 @@ class NetworkedWorker(EmulatedWorker):
             self._start()
         elif register is spec.JOIN and self.idle:
             self._endpoint.join(value)
+            self._other.stop()
+            self._operations = 0
             self._show(spec.GIVEN_UP, slot=0, partial=0, round=0, given_up=0)
         elif register is spec.ABORT and not self.idle:
             self._end("aborted")
@@ -304,7 +392,7 @@ class NetworkedWorker(EmulatedWorker):
         """Copy settings from the registers to the endpoint, before a run or a probe: they change only between runs."""
         get, get_pair, endpoint = self.registers.get, self.registers.get_pair, self._endpoint
         endpoint.job, endpoint.shard, endpoint.workers = (get(spec.JOB, name) for name in ("job", "shard", "workers"))
-        self.index = endpoint.shard
+        self.index, self._other.index = endpoint.shard, self._other.registers.get(spec.JOB, "shard")
         endpoint.local_mac, endpoint.peer_mac = get_pair(spec.LOCAL_MAC), get_pair(spec.PEER_MAC)
         endpoint.key = get_pair(spec.JOB_KEY) if get(spec.MERGE) else None
         endpoint.resend_after = get(spec.RESEND_CYCLES)

@@ -193,6 +193,9 @@ class DataParallelModel(SparseModel):
             self._apply(served, self._send(moved, wanted_counts, served_counts).astype(np.int64))
         self._mini_batch += 1
 
+    def _begin(self, samples: slice) -> None:
+        return
+
     def _forward(self, samples: slice, totals: IntArray) -> None:
         totals[:] = self._features.unit_sums(self._seen, samples, self._rounding)
 

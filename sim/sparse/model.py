@@ -226,12 +226,16 @@ class SparseModel(Model):
             return begins[:-1]
         return first_cold(features.visits(settings.batch), self._state.weights, settings.shrink, begins)
 
+    def _begin(self, samples: slice) -> None:
+        state, own = self._state, self._spans[samples.start // BANKS : samples.stop // BANKS]
+        if state.done.size:
+            seen = steps_seen(self._mini_batch + self._under_way - 1, self._settings.stale)
+            keys = self._features.merged.keys
+            catch_up(keys, BANK_BITS, own, self._cold, seen, self._penalty, state.weights, state.done)
+
     def _forward(self, samples: slice, totals: IntArray) -> None:
         entries, spans, begin, state = self._features.merged, self._spans, samples.start // BANKS, self._state
         mini_batch = self._mini_batch + self._under_way - 1
-        if state.done.size:
-            own, seen = spans[begin : samples.stop // BANKS], steps_seen(mini_batch, self._settings.stale)
-            catch_up(entries.keys, BANK_BITS, own, self._cold, seen, self._penalty, state.weights, state.done)
         passes.totals(entries, spans, begin, self._rounding, mini_batch, state, totals)
 
     def _backward(self, samples: slice, deltas: IntArray) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.stand_in import StandInWorker
 from p4sgd.host.image import Shard
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec import registers
@@ -229,17 +230,19 @@ def configure(
     resend_cycles: int = 2000,
     resends: int = 0,
     merge: int = 0,
+    stand_ins: bool = False,
 ) -> list[RegisterClient]:
     """Have workers of a device join a job, under a number, with all that a run needs; returns their registers.
 
-    Packets are of version 2, with up to ``merge`` micro-batches, unless that is 0.
+    Packets are of version 2, with up to ``merge`` micro-batches, unless that is 0. With ``stand_ins`` each holds the
+    shard of the next, too.
     """
     settings = job.settings
-    clients = []
-    for index, worker in enumerate(workers):
+    clients = [client_of(worker) for worker in workers]
+    holders = [(index, StandInWorker(workers[index - 1])) for index in range(len(workers))] if stand_ins else []
+    for index, worker in [*holders, *enumerate(workers)]:
         layout, config = job.layout(index), job.configs[index]
         client = client_of(worker)
-        clients.append(client)
         scattered = layout.scatter(layout.pad(job.weights[index])).astype("<i4")
         for memory, part in enumerate(job.memories(index)):
             if part.size:
@@ -288,6 +291,8 @@ def configure(
             client.write(registers.MERGE, value=merge)
             client.write_pair(registers.JOB_KEY, KEY)
         client.write(registers.JOB, job=number, shard=index, workers=settings.workers)
+        if isinstance(worker, StandInWorker):
+            continue
         client.write(registers.RESEND_CYCLES, value=resend_cycles)
         client.write(registers.RESEND, limit=resends, doublings=2)
         client.write(registers.LOCAL_MAC[0], value=0x02000000 | number << 8 | index)
@@ -322,14 +327,15 @@ def collect(workers, clients, job: Job):
     return weights, status, counters
 
 
-def run_on(device, job: Job, *, runs: int = 1, timeout_s: float = 0.004, **options):
+def run_on(device, job: Job, *, runs: int = 1, timeout_s: float = 0.004, stand_ins: bool = False, **options):
     """Run a job on a device, with the options of `configure`; returns what `collect` does.
 
     A run may take so long: by default a million cycles.
     """
-    clients = configure(device.workers, job, **options)
+    clients = configure(device.workers, job, stand_ins=stand_ins, **options)
+    others = [client_of(StandInWorker(worker)) for worker in device.workers] if stand_ins else []
     for run in range(runs):
-        start(clients, job, first=run == 0, last=run == runs - 1)
+        start([*others, *clients], job, first=run == 0, last=run == runs - 1)
         device.wait(timeout_s)
         for client in clients:
             assert client.read(registers.CTRL)["done"] == 1

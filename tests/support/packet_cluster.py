@@ -4,6 +4,7 @@ import heapq
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
@@ -43,16 +44,21 @@ class PacketCluster(BareDevice):
 
     ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
     ways, ``cut`` a set of workers whose links are cut. The aggregator takes packets of version 2 with up to ``most``
-    micro-batches.
+    micro-batches. With ``stand_ins`` each worker stands in for the next, and workers pause at random: they neither act
+    nor take packets for ``pause`` cycles, in a fraction of the time.
     """
 
     name = "packets"
 
-    def __init__(self, configs, *, make=None, seed=0, up=None, down=None, most=MOST_MICRO_BATCHES):
+    def __init__(
+        self, configs, *, make=None, seed=0, up=None, down=None, most=MOST_MICRO_BATCHES, stand_ins=False, pause=0
+    ):
         rng = random.Random(seed)
         make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now))
         self.counts = Counter()
         self.cut = set()
+        self._rng, self._stand_ins, self._pause = rng, stand_ins, pause
+        self._paused_until = [0] * len(configs)
         self.silent = False
         self.now = 0
         self._arrivals = []  # heap of (time, order, action)
@@ -69,6 +75,8 @@ class PacketCluster(BareDevice):
             clients = [client_of(each.inner) for each in self.workers]
             self.switch.mac = clients[0].read_pair(registers.PEER_MAC)
             members = [Member(client.read_pair(registers.LOCAL_MAC), port) for port, client in enumerate(clients)]
+            if self._stand_ins and len(members) > 1:
+                members = [replace(member, stand_in=members[port - 1]) for port, member in enumerate(members)]
             number = clients[0].read(registers.JOB)["job"]
             keys = {client.read_pair(registers.JOB_KEY) for client in clients if client.read(registers.MERGE)["value"]}
             assert len(keys) <= 1
@@ -84,13 +92,24 @@ class PacketCluster(BareDevice):
         """Let time pass."""
         end = self.now + cycles
         while self.now < end:
-            due = [time for worker in self.workers if (time := worker.inner.next_work) is not None]
+            due = [time for worker in self._awake() if (time := worker.inner.next_work) is not None]
             self.now = max(self.now + 1, min([end, *due]))
             if self._arrivals and self._arrivals[0][0] <= self.now:
                 self.now, _, action = heapq.heappop(self._arrivals)
                 action()
-            for worker in self.workers:
+            for worker in self._awake():
                 worker.inner.work()
+
+    def pause_worker(self, index, cycles):
+        """Have a worker neither act nor take packets for a while."""
+        self._paused_until[index] = self.now + cycles
+
+    def _awake(self):
+        """The workers that do not pause now."""
+        for index, until in enumerate(self._paused_until):
+            if self._pause and until <= self.now and self._rng.random() < 0.02:
+                self._paused_until[index] = self.now + self._rng.randint(1, self._pause)
+        return [worker for worker, until in zip(self.workers, self._paused_until, strict=True) if until <= self.now]
 
     def _at(self, time, action):
         heapq.heappush(self._arrivals, (time, next(self._order), action))
@@ -109,7 +128,9 @@ class PacketCluster(BareDevice):
                     self._at(time, lambda p=port: self._deliver(p, answer.packet.to_bytes()))
 
     def _deliver(self, port, frame):
-        if port not in self.cut:
+        if self._paused_until[port] > self.now:
+            self._at(self._paused_until[port], lambda: self._deliver(port, frame))
+        elif port not in self.cut:
             self.workers[port].inner.receive(frame)
 
 

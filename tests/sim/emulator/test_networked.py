@@ -15,7 +15,8 @@ from support.jobs import KEY, collect, configure, random_job, run_on, start
 from support.lines import Faults
 from support.packet_cluster import PacketCluster, Readless
 
-from p4sgd.host.devices.device import NetworkSettings
+from p4sgd.host.devices.device import NetworkSettings, client_of
+from p4sgd.host.devices.stand_in import StandInWorker
 from p4sgd.host.doctor import Result, examine
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
@@ -69,6 +70,54 @@ def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, 
         assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
         assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
+
+
+@settings(max_examples=60)
+@given(
+    config=st.sampled_from([TINY, SPARSE]),
+    workers=st.integers(2, 4),
+    seed=st.integers(0, 1 << 30),
+    up=faulty,
+    down=faulty,
+    zeros=st.sampled_from([0.0, 0.8]),
+    stale=st.booleans(),
+    runs=st.integers(1, 2),
+    merge=st.sampled_from([0, 1, 3, 46]),
+    pause=st.sampled_from([0, 500, 20_000]),
+)
+def test_stand_ins_change_nothing_but_the_time(config, workers, seed, up, down, zeros, stale, runs, merge, pause):
+    """Each stands in for the next, and all pause: weights are the golden model's."""
+    job = random_job(config, workers, seed=seed, stale=stale, max_mini_batches=12)
+    rng = np.random.default_rng(seed)
+    for stored in job.stored:
+        stored[rng.random(stored.shape) < zeros] = 0
+    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down, stand_ins=True, pause=pause)
+    options = {"aggregator_mac": MAC, "merge": merge, "resend_cycles": 500, "stand_ins": True}
+    weights, _, _ = run_on(cluster, job, runs=runs, **options)
+    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(runs).weights]
+
+
+@pytest.mark.parametrize("stand_ins", [False, True])
+def test_others_go_on_while_a_worker_pauses_and_it_catches_up(stand_ins):
+    """By as many operations as there are slots; it then needs no forward pass for them."""
+    job = random_job(TINY, 3, seed=3, micro_batches=2, mini_batches=4 * TINY.slots)
+    cluster = PacketCluster([TINY] * 3, stand_ins=stand_ins)
+    options = {"aggregator_mac": MAC, "merge": 2, "resend_cycles": 500, "stand_ins": stand_ins}
+    clients = configure(cluster.workers, job, **options)
+    others = [client_of(StandInWorker(worker)) for worker in cluster.workers] if stand_ins else []
+    start([*others, *clients], job)
+    cluster.run(400)
+    late = cluster.workers[1].inner
+    before = cluster.switch.counts["FULLS_TO_ALL"]
+    cluster.pause_worker(1, 100_000)
+    cluster.run(50_000)
+    ahead = cluster.switch.counts["FULLS_TO_ALL"] - before
+    assert ahead >= TINY.slots - 1 if stand_ins else ahead <= 1
+    forward, passes = late._progress.run.model.forward, []
+    late._progress.run.model.forward = lambda samples: passes.append(samples) or forward(samples)
+    cluster.wait()
+    check_weights(cluster, clients, job)
+    assert len(passes) <= job.settings.mini_batches - ahead
 
 
 def check_weights(cluster, clients, job, runs=1):
