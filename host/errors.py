@@ -10,6 +10,7 @@ _FLAGS = {
     "file_format": "--format",
     "ignore_columns": "--ignore-column",
     "bias": "--bias/--no-bias",
+    "stand_ins": "--stand-ins/--no-stand-ins",
     "header": "--header/--no-header",
     "zero_based": "--zero-based/--one-based",
 }

@@ -1,7 +1,7 @@
 """Jobs from joins: which workers belong to which job of an aggregator."""
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from p4sgd.host.errors import P4sgdError
@@ -39,7 +39,7 @@ class JoinRequest:
     """The registers of a worker that is about to join a job.
 
     ``number`` and ``key`` are those of the job, with no key in version 1 of the packet; ``mac`` is the worker's address
-    and ``peer_mac`` that at which it expects the aggregator.
+    and ``peer_mac`` that at which it expects the aggregator. It may stand in for the worker of another shard.
     """
 
     number: int
@@ -48,6 +48,7 @@ class JoinRequest:
     mac: int
     peer_mac: int
     key: int | None = field(default=None, repr=False)
+    stands_in_for: int | None = None
 
     @classmethod
     def read(cls, worker: RegisterClient) -> Self:
@@ -97,9 +98,11 @@ class Membership:
             state = self._jobs[number] = _JobState(workers, request.key)
         state.shards[index] = shard
         state.members[index] = member
+        state.stand_ins[index] = request.stands_in_for
         if len(state.members) == workers:
             by_shard = {shard: state.members[index] for index, shard in state.shards.items()}
-            members = tuple(by_shard[shard] for shard in range(workers))
+            others = {shard: state.members[index] for index, shard in state.stand_ins.items()}
+            members = tuple(replace(by_shard[shard], stand_in=others.get(shard)) for shard in range(workers))
             ports = sum(1 << port for port in {member.port for member in members})
             job = Job(number, members, self._group_mac, ports, state.key)
             self._controller.set_mac(request.peer_mac)
@@ -166,6 +169,7 @@ class _JobState:
     key: int | None
     shards: dict[int, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
+    stand_ins: dict[int, int | None] = field(default_factory=dict)  # the shard that each stands in for
     served: Job | None = None
     """The job as the aggregator has it; None while it is incomplete."""
 

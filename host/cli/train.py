@@ -51,8 +51,8 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
     "--resume",
     "FILE",
     "Resume the run of a checkpoint, with its data and options. The result is that of a run that never stopped. "
-    "--epochs, --workers, --parallel, --shares, --split, --skip-zeros, --on-loss, --merge, --config, --sparse-workers, "
-    "--out, --report, --device, --cluster and --checkpoint may differ.",
+    "--epochs, --workers, --parallel, --shares, --split, --skip-zeros, --on-loss, --stand-ins, --merge, --config, "
+    "--sparse-workers, --out, --report, --device, --cluster and --checkpoint may differ.",
 )
 @options.path(
     "--init",

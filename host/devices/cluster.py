@@ -17,9 +17,10 @@ from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.seats import seats_of
 from p4sgd.host.boards.mac import await_links
 from p4sgd.host.devices.board_worker import BoardWorker
-from p4sgd.host.devices.device import Device, NetworkSettings, WorkerName, name_workers
+from p4sgd.host.devices.device import Device, NetworkSettings, Worker, WorkerName, name_workers
 from p4sgd.host.devices.job_workers import JobWorkers
 from p4sgd.host.devices.remote_worker import RemoteWorker
+from p4sgd.host.devices.stand_in import StandInWorker
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.links.opening import UDP
@@ -68,6 +69,7 @@ class ClusterWorker:
         self._port = port
         self._connection = connection
         self.config = connection.config
+        self.stands_in_for: int | None = None
 
     def read_register(self, offset: int) -> int:
         with self._losing():
@@ -226,6 +228,15 @@ class ClusterDevice(Device):
                 connection.close()
             self._absent[index] = connection.process
         self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
+
+    def stand_ins(self) -> Sequence[Worker] | None:
+        """See `stand_ins_of`."""
+        are_programs = not self.boards and self._cluster.aggregator.kind == "socket" and not self._cluster.racks
+        if self._ranks.size > 1 or not are_programs or len({worker.config for worker in self.workers}) > 1:
+            return None
+        for shard, worker in enumerate(self.workers):
+            worker.stands_in_for = (shard + 1) % len(self.workers)
+        return [StandInWorker(worker) for worker in self.workers]
 
     def take_in(self, tell: Callable[[str], None]) -> Collection[int]:
         """See `Device.take_in`; not for boards, nor if several ranks share the cluster.

@@ -42,7 +42,7 @@ class JobWorkers:
 
     def _join(self, worker: Worker, index: int, port: int, first_round: int) -> None:
         problem = None
-        request = JoinRequest.read(client_of(worker))
+        request = replace(JoinRequest.read(client_of(worker)), stands_in_for=getattr(worker, "stands_in_for", None))
         if self._workers is not None:
             request = replace(request, shard=index, workers=self._workers)
         requests = self._ranks.all_gather((request, port, index))

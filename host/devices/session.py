@@ -81,6 +81,9 @@ class Session:
     merge
         Micro-batches in a packet, at most; None for as many as all members of the job take. A `UserError` if they do
         not take so many.
+    stand_ins
+        Whether each worker also holds the next one's shard, to stand in for it when it pauses. A `UserError` if the
+        device cannot do so.
 
     Attributes
     ----------
@@ -97,12 +100,21 @@ class Session:
         communicator: Communicator = SINGLE_PROCESS,
         *,
         merge: int | None = None,
+        stand_ins: bool = False,
     ) -> None:
         self._device = device
         self._ranks = communicator
         self._members = [
             _Member(communicator.rank + index * communicator.size, worker, client_of(worker))
             for index, worker in enumerate(device.workers)
+        ]
+        others: Sequence[Worker] = ()
+        if stand_ins and self.workers > 1:
+            from p4sgd.host.devices.stand_in import stand_ins_of
+
+            others = stand_ins_of(device)
+        self._stand_ins = [
+            _Member((shard + 1) % self.workers, worker, client_of(worker)) for shard, worker in enumerate(others)
         ]
         self._names = names_of(device, self.workers)
         self.network = network or device.network_settings or NetworkSettings()
@@ -132,6 +144,11 @@ class Session:
         return len(self._members) * self._ranks.size
 
     @property
+    def _holders(self) -> list[_Member]:
+        """All that hold a shard, those of stand-ins first."""
+        return self._stand_ins + self._members
+
+    @property
     def version(self) -> int:
         """Highest version of the packet that all members speak."""
         return KEYED_VERSION if self.most else VERSION
@@ -147,7 +164,9 @@ class Session:
 
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write the image of every worker of this process. The device may keep references: they must not change."""
-        for each, image in zip(self._members, images, strict=True):
+        by_shard = {each.shard: image for each, image in zip(self._members, images, strict=True)}
+        for each in self._holders:
+            image = by_shard[each.shard]
             config = each.worker.config
             for number, lines in enumerate(image.port_lines):
                 if lines.size:
@@ -161,7 +180,7 @@ class Session:
 
     def load_labels(self, labels: npt.NDArray[np.int32], importances: npt.NDArray[np.int32] | None = None) -> None:
         """Replace labels and weights of the samples, of the form and under the conditions of `upload`."""
-        for each in self._members:
+        for each in self._holders:
             self._write_labels(each, labels, importances)
 
     def _write_labels(
@@ -172,7 +191,7 @@ class Session:
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker; a `ValueError` if it does not fit (`LossTable.refine`)."""
-        for each in self._members:
+        for each in self._holders:
             refined = table.refine(each.worker.config.table_segments)
             each.client.write(registers.TABLE_SHIFT, value=refined.shift)
             each.client.write(registers.TABLE_INDEX, value=0)
@@ -201,7 +220,7 @@ class Session:
             self._seconds.clear()
         if self.most:
             self.micro_batches = self._plan.messages[0] if self._plan else self._cut(count)
-        for each in self._members:
+        for each in self._holders:
             _write_settings(each.client, each.image, settings)
         self._divide(settings.mini_batches, self.micro_batches)
 
@@ -239,7 +258,7 @@ class Session:
         """Have runs of so many mini-batches, and packets of so many micro-batches."""
         assert self._settings is not None
         read = mini_batches * self._settings.micro_batches
-        for each in self._members:
+        for each in self._holders:
             each.client.write(registers.MINI_BATCHES, value=mini_batches)
             if each.image.starts is not None:
                 for engine, lines in enumerate(each.image.starts[:, read].tolist()):
@@ -250,7 +269,7 @@ class Session:
     def write_weights(self, weights: Sequence[EngineWeights]) -> None:
         """Write the weights of each worker of the job to memory, for runs with `ModelSource.MEMORY`; they must not
         change."""
-        for each in self._members:
+        for each in self._holders:
             config, address = each.worker.config, each.image.model_address
             for engine, values in enumerate(weights[each.shard]):
                 content = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
@@ -310,6 +329,9 @@ class Session:
             problem, lost = explain_network_error(reports, self._names, self.network.seats)
             raise NetworkError(f"{problem}; {void}", lost_workers=lost)
         flags = [{name for name, value in status.items() if value} for status in statuses]
+        also = [
+            {name for name, value in each.client.read(registers.STATUS).items() if value} for each in self._stand_ins
+        ]
         for index, (ended, own) in enumerate(zip(done, flags, strict=True)):
             if not ended or own & _NOT_RUN:
                 seen = ", ".join(sorted(own)) or "none"
@@ -317,7 +339,7 @@ class Session:
                     f"{self._names[index]} did not run to the end (STATUS: {seen}); {void}. Make sure that no other "
                     "program uses the worker, and try again"
                 )
-        return frozenset().union(*flags)
+        return frozenset().union(*flags, *also)
 
     def read_weights(self) -> list[EngineWeights]:
         """The weights that the last run stored, of each worker of the job. They may be those that the device keeps."""
@@ -331,7 +353,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of the images, which the device may have kept references to. There are no runs afterwards."""
-        self._members = []
+        self._members, self._stand_ins = [], []
         self._device.clear()
 
     # -- details -------------------------------------------------------------------------------------------------
@@ -342,10 +364,10 @@ class Session:
 
     def _start(self, source: ModelSource, store: bool) -> None:
         stale = int(self._settings is not None and self._settings.stale)
-        for each in self._members:
+        for each in self._holders:
             each.client.write(registers.STATUS, **{field.name: 1 for field in registers.STATUS.fields})
             each.client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=stale)
-        for each in self._members:
+        for each in self._holders:
             each.client.write(registers.CTRL, start=1)
 
     def _abort(self) -> None:
@@ -383,6 +405,8 @@ class Session:
         network = self.network
         # Packets of an earlier job with the same number are not taken for its own; those of version 1 have no key.
         key = broadcast(self._ranks, secrets.randbits(KEY_BITS) if self.most else None)
+        for each in self._stand_ins:
+            each.client.write(registers.JOB, job=number, shard=each.shard, workers=self.workers)
         for each in self._members:
             client = each.client
             if client.read(registers.MERGE_MOST)["value"]:

@@ -323,6 +323,13 @@ class TrainingOptions:
         choices=("adopt", "stop"),
         facts=Fact.NOT_TUNED | Fact.RESUMABLE,
     )
+    stand_ins: bool = _declared(
+        False,
+        "Whether each worker process of a cluster also holds the features of the next one, and stands in for it while "
+        "it pauses. The weights are the same.",
+        estimators="none",
+        facts=Fact.NOT_TUNED | Fact.RESUMABLE,
+    )
     merge: str = _declared(
         "auto",
         "How many micro-batches of 8 samples have their sums in one message, where messages cost a program time: in "

@@ -99,7 +99,7 @@ class Workers:
         if session is None:
             merge = self.options.merge
             count = int(merge) if merge != "auto" and has_network(self.device) else None
-            session = Session(self.device, communicator=self._owners, merge=count)
+            session = Session(self.device, communicator=self._owners, merge=count, stand_ins=self.options.stand_ins)
             session.upload(prepared.images)
         else:  # another row had it
             session.load_labels(prepared.images[0].labels, prepared.images[0].importances)

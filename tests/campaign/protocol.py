@@ -46,7 +46,8 @@ VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {
 FIGURES = (
     "version 2",
     "two levels",
-    *("sums", "packets", "lost", "duplicated", "reordered", "resent", "pauses", "restarts", "given up"),
+    "with stand-ins",
+    *("sums", "packets", "lost", "duplicated", "reordered", "resent", "pauses", "restarts", "given up", "stand-ins"),
     *("wrong sums", "stalls"),
 )
 
@@ -129,11 +130,18 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
     ends = [
         endpoint_kind(slots, shard=seat.shard, workers=seat.workers, most=most, **timing) for seat in seats_of(behind)
     ]
+    of_stand_ins = random.Random(f"stand-ins {seed}")
+    stand_ins = not racks and aggregator_kind is not Forgetful and of_stand_ins.random() < 0.5
+    for end in ends:  # who does not know that it has one begins every operation itself
+        end.has_stand_in = stand_ins and of_stand_ins.random() < 0.5
     sizes = [VALUES * of_version.randint(1, max(1, most)) for _ in range(count)]
     partials = [[random_partials(rng, size) for size in sizes] for _ in ends]
     expected = [tuple(map(sum, zip(*operation, strict=True))) for operation in zip(*partials, strict=True)]
     aggregator = aggregator_kind(slots, most=most)
-    cluster = FaultyCluster(ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0, racks=racks, behind=behind)
+    levels = {"racks": racks, "behind": behind}
+    cluster = FaultyCluster(
+        ends, aggregator, schedule, rng.getrandbits(32), keyed=most > 0, stand_ins=stand_ins, **levels
+    )
     near_wrap = (1 << ROUND_BITS) - rng.randint(1, 1 + count // slots)
     cluster.begin_job(rng.randrange(1, 256), rng.choice([1, near_wrap]))
     stall = ""
@@ -148,6 +156,7 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
             "runs": 1,
             "version 2": int(most > 0),
             "two levels": int(bool(racks)),
+            "with stand-ins": int(stand_ins),
             "sums": len(checked),
             "wrong sums": wrong,
             "stalls": int(bool(stall)),

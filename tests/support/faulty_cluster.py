@@ -4,7 +4,7 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from p4sgd.host.aggregators.seats import seats_of
@@ -70,6 +70,9 @@ class EventQueue:
 _NOTICE = (1, 1000)
 """Range of the time until the host notices that a worker has given up, and restarts the job."""
 
+_STAND_IN = 0.3
+"""Chance with which a worker sends the partials of the one that it stands in for when it checks its timers."""
+
 _SUBMIT = (1, 10)
 """Range of the time that a worker takes to begin an operation."""
 
@@ -85,6 +88,7 @@ class FaultyCluster:
     With ``racks``, aggregators of these below ``aggregator``, worker i is behind that of number ``behind[i]``, or None,
     and its endpoint has the shard of `seats_of`; links between aggregators are as faulty. An end is a worker, or its
     number behind those of the workers a rack.
+    With ``stand_ins``, of a cluster without racks, each worker stands in for the next, at any time that it may.
     If ``keyed``, packets are of version 2: each job has a new key, and one that is restarted keeps its number, so that
     its key alone tells its packets from those before. The seed also decides when workers submit and check their timers.
 
@@ -103,6 +107,7 @@ class FaultyCluster:
         keyed: bool = False,
         racks: Sequence[Aggregator] = (),
         behind: Sequence[int | None] = (),
+        stand_ins: bool = False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.got: list[list[tuple[int, ...]]] = [[] for _ in endpoints]
@@ -127,7 +132,8 @@ class FaultyCluster:
         self._ends = {home: end for end, home in self._homes.items()}
         self._job = self._first_round = 0
         self._partials: Sequence[Sequence[Sequence[int]]] = [()] * len(endpoints)
-        self._todo: list[deque[Sequence[int]]] = [deque() for _ in endpoints]
+        self._stand_ins = stand_ins
+        self._before = 0  # operations done before the first one of the job
         self._missing = 0
         self._progress_at = 0
         self._paused_until = [0] * len(endpoints)
@@ -145,6 +151,8 @@ class FaultyCluster:
         for index in reversed(range(top + 1)):
             ports = sorted(port for home, port in self._ends if home == index)
             members = tuple(Member(0, port) for port in ports)  # all have address 0, and are told by their ports
+            if self._stand_ins:
+                members = tuple(replace(member, stand_in=members[port - 1]) for port, member in enumerate(members))
             parent = None
             if index < top:
                 _, uplink = self._homes[len(self._endpoints) + index]
@@ -193,20 +201,35 @@ class FaultyCluster:
 
     def _begin_at(self, operation: int) -> None:
         """Have all workers do the operations from ``operation`` on."""
-        self._todo = [deque(worker[operation:]) for worker in self._partials]
-        self._missing = sum(map(len, self._todo))
+        self._before = operation - self._endpoints[0].next_operation
+        self._missing = sum(len(worker) - operation for worker in self._partials)
         for worker in range(len(self._endpoints)):
             self._after(_SUBMIT, partial(self._submit, worker))
 
     def _submit(self, worker: int) -> None:
         """Begin the next operation if a slot is free. If not, CLEAR or sums will cause another attempt."""
-        endpoint, todo = self._endpoints[worker], self._todo[worker]
-        if not todo or not endpoint.can_submit or worker == self._left:
+        endpoint = self._endpoints[worker]
+        if not self._has_next(worker) or worker == self._left:
             return
         if self._postponed(worker, partial(self._submit, worker)):
             return
-        self._send_up(endpoint.submit(todo.popleft(), self._events.now), worker)
+        values = self._partials[worker][self._before + endpoint.next_operation]
+        self._send_up(endpoint.submit(values, self._events.now), worker)
         self._after(_SUBMIT, partial(self._submit, worker))
+
+    def _has_next(self, worker: int) -> bool:
+        """Whether a worker can begin an operation."""
+        endpoint = self._endpoints[worker]
+        return endpoint.can_submit and self._before + endpoint.next_operation < len(self._partials[worker])
+
+    def _stand_in(self, worker: int) -> None:
+        """Send some of the next worker's partials, in operations that wait."""
+        endpoint, other = self._endpoints[worker], (worker + 1) % len(self._endpoints)
+        for operation in range(max(0, endpoint.next_operation - endpoint.slots), endpoint.next_operation):
+            if endpoint.waits_for(operation) and self._rng.random() < _STAND_IN:
+                self.counts["stand-ins"] += 1
+                values = self._partials[other][self._before + operation]
+                self._send_up(endpoint.packet_of(operation, other, tuple(values)), worker)
 
     def _check_timers(self, worker: int) -> None:
         """Resend what is due, and schedule the next check."""
@@ -220,6 +243,8 @@ class FaultyCluster:
         self.counts["resent"] += len(due)
         for packet in due:
             self._send_up(packet, worker)
+        if self._stand_ins:
+            self._stand_in(worker)
         self._after((1, endpoint.resend_after), partial(self._check_timers, worker))
 
     # -- packets -------------------------------------------------------------------------------------------------
@@ -259,7 +284,7 @@ class FaultyCluster:
             self.got[worker].append(endpoint.sums.popleft())
             self._missing -= 1
             self._progress_at = self._events.now
-        if self._todo[worker] and endpoint.can_submit:
+        if self._has_next(worker):
             self._after(_SUBMIT, partial(self._submit, worker))
 
     # -- faults of workers ---------------------------------------------------------------------------------------

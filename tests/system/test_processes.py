@@ -1,6 +1,7 @@
 """Workers and an aggregator as processes, joined by a network that the kernel makes: train, fail, resume, examine."""
 
 import json
+import random
 import re
 import signal
 import time
@@ -93,6 +94,17 @@ def test_weights_are_the_emulators_whatever_the_network_does(seed, new_lab):
     assert min(counts["lost"], counts["duplicated"], counts["reordered"]) > 4, counts
 
 
+def test_weights_are_the_emulators_while_workers_pause_and_others_stand_in(seed, new_lab):
+    lab, rng = new_lab(4, network="resend_us = 1000"), random.Random(seed)
+    training = lab.p4sgd("train", *RUN, *CLUSTER, "--stand-ins", "--json")
+    while training.poll() is None:
+        process, _ = lab.processes[f"worker{rng.randrange(4)}"]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            process.send_signal(number)
+            time.sleep(0.03)
+    assert json.loads(finish(training)[0])["weights_sha256"] == emulated(*RUN)
+
+
 def test_sparse_workers_among_dense_ones_in_a_network_that_loses(new_lab):
     lab = new_lab(
         3,
@@ -175,6 +187,7 @@ def test_what_ends_a_run_is_named_and_it_goes_on_with_another(new_lab, name):
 
 CHANGES = {
     "killed": (2, lambda lab: lab.kill("worker2"), ["instead of 4: worker 2 at unix:worker2 is gone"], {}),
+    "killed, and others stand in": (2, lambda lab: lab.kill("worker2"), ["instead of 4: worker 2 at"], {}),
     "cable": (
         2,
         lambda lab: lab.set_link(2, "down"),
@@ -209,7 +222,8 @@ def test_the_others_take_over_from_a_worker_until_it_comes(new_lab, name):
     worker, change, says, options = CHANGES[name]
     lab = new_lab(4, network=IMPATIENT, **options)
     job = (*write_sparse_data(lab.folder), "--epochs", "200") if name == "sparse" else LONG
-    out, said = finish(begin_and_break(lab, change, "--json", "--quiet", job=job))
+    words = ["--stand-ins"] if "stand in" in name else []
+    out, said = finish(begin_and_break(lab, change, "--json", "--quiet", *words, job=job))
     document = json.loads(out)
     remarks = [remark for remark in document["remarks"] if f"worker {worker}" in remark]
     for wanted in says:

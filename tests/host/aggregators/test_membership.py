@@ -166,6 +166,15 @@ def test_workers_behind_one_port():
     assert cluster.membership.peers_of({2}) == {0, 1, 2}
 
 
+def test_workers_stand_in_for_each_other():
+    cluster = Cluster()
+    for shard, other in ((0, 1), (1, None), (2, 0)):
+        request = JoinRequest(5, shard, 3, 0x40 + shard, 0, stands_in_for=other)
+        cluster.membership.join(request, 1, 1, index=shard)
+    (job, _), *_ = cluster.switch.began.values()
+    assert [member.stand_in for member in job.members] == [Member(0x42, 1), Member(0x40, 1), None]
+
+
 def test_jobs_of_another_program_end_when_their_workers_join():
     first = Cluster()
     first.join(0, 1, 0)

@@ -164,11 +164,13 @@ def test_every_training_option_is_an_option():
     options = TrainingOptions()
     assert {name: found[name] for name in options.to_json()} == options.to_json()
     words = "--loss hinge --lr 0.25 --schedule invscaling --power 0.75 --no-bias --positive 1 --class-weight 1=2,7=0.5"
-    words += " --unit 16 --split none --merge 4 --on-loss stop --staleness 1 --patience 9 --seed 4 --epochs 2"
+    words += (
+        " --unit 16 --split none --merge 4 --on-loss stop --stand-ins --staleness 1 --patience 9 --seed 4 --epochs 2"
+    )
     document = json.loads(run("digits", *words.split(), "--config", "tiny", "--json").stdout)
     given = {"loss": "hinge", "learning_rate": 0.25, "schedule": "invscaling", "power": 0.75, "bias": False}
     given |= {"positive": "1", "class_weight": {"1": 2, "7": 0.5}, "unit": 16, "split": "none", "merge": "4"}
-    given |= {"on_loss": "stop", "staleness": 1, "patience": 9, "seed": 4, "epochs": 2}
+    given |= {"on_loss": "stop", "stand_ins": True, "staleness": 1, "patience": 9, "seed": 4, "epochs": 2}
     assert document["options"] == options.to_json() | given
 
 

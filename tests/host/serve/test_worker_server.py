@@ -97,11 +97,11 @@ def test_memory_is_what_was_written_last(writes):
     [
         (lambda worker: worker.write_memory(0, 0, np.zeros(LIMIT + 1, np.uint8)), "--memory-limit"),
         (lambda worker: worker.write_memory(0, 0, np.zeros(0, np.uint8)), "Expected `int` >= 1 - at `$.size`"),
-        (lambda worker: worker.write_memory(TINY.memories, 0, np.zeros(1, np.uint8)), "bank must be 0 to"),
+        (lambda worker: worker.write_memory(2 * TINY.memories, 0, np.zeros(1, np.uint8)), "bank must be 0 to"),
         (lambda worker: worker.read_memory(0, 0, 1 << 40), "were not written"),
         (lambda worker: worker.read_memory(0, -1, 1), "Expected `int` >= 0 - at `$.address`"),
         (lambda worker: worker.read_register(2), "multiple of 4"),
-        (lambda worker: write(worker, 1 << 12, 0), "Expected `int` <= 4095"),
+        (lambda worker: write(worker, 1 << 13, 0), "Expected `int` <= 8191"),
         (lambda worker: write(worker, registers.JOB.offset, 1 << 32), "Expected `int` <= 4294967295"),
         (lambda worker: worker.await_end(1e6), "at `$.within_ms`"),
         (lambda worker: worker.write_register(registers.CTRL.offset, 1), "worker 0"),
@@ -176,7 +176,7 @@ def test_small_pieces_count_as_pages(remote):
         (0, LIMIT - 1, ["write_memory"]),
         (0, LIMIT, ["prepare_write", "write_memory"]),
         (0, LIMIT + 1, ["prepare_write"]),
-        (TINY.memories, LIMIT, ["prepare_write"]),
+        (2 * TINY.memories, LIMIT, ["prepare_write"]),
     ],
     ids=["small", "large", "too large", "no bank"],
 )
