@@ -1,9 +1,11 @@
-"""A software aggregator as a process, and a job for it."""
+"""A software aggregator as a process or a thread, and a job for it."""
 
+import contextlib
 import random
 import select
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -46,6 +48,20 @@ def serving(namespace, folder, interfaces, *options):
         return subprocess.Popen(words, **how) if namespace is None else namespace.start(*words, **how)
 
     return allreduce.serving(folder, interfaces, *map(str, options), start=start)
+
+
+@contextlib.contextmanager
+def running(server):
+    """Run a `SoftwareAggregatorServer` in a thread of this process, and close it in the end."""
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join(30)
+        server.close()
+    assert not thread.is_alive()
 
 
 class Workers:

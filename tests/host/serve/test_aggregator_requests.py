@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import threading
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.batch import answers_of
-from support.switch import from_worker, job_of
+from support.switch import from_worker, job_of, running
 
 from p4sgd.host.aggregators.cluster_file import UdpAddress
 from p4sgd.host.aggregators.controller import SlotView
@@ -57,36 +56,32 @@ def requests_of(model, foreign=()):
 def test_what_a_controller_can_do(tmp_path):
     address = ControlAddress(path=tmp_path / "control")
     server = SoftwareAggregatorServer({"a": Port(), "b": Port()}, address, slots=SLOTS, jobs=PLACES)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    client, model = SoftwareAggregator(address), server.aggregator
-    assert (client.slots, client.jobs) == (SLOTS, PLACES)
-    assert client.served() == {}
-    client.set_mac(UdpAddress(0x0250_0000_0001))
-    assert model.mac == 0x0250_0000_0001
-    assert client.read_slots(1, range(2, 4)) == [SlotView(0, 0, 0)] * 2
-    first, second = replace(job_of(2), group_mac=UdpAddress(job_of(2).group_mac)), job_of(1, number=7, ports=[1])
-    client.begin(1, first, 10)
-    client.begin(0, second, 0)
-    assert client.served() == {0: second, 1: first}
-    assert client.read_slots(1, range(SLOTS)) == [SlotView(9, 0, 0)] * SLOTS
-    assert client.read_slots(0, range(1)) == [SlotView(65535, 0, 0)]
-    for kind, shard in ((PacketType.PARTIAL, 0), (PacketType.PARTIAL, 1), (PacketType.ACK, 0)):
-        answers_of(model, [from_worker(kind, 4, 10, shard, 2).to_bytes()], shard)
-    assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(10, 3, 1), SlotView(9, 0, 0)]
-    client.end(1)
-    client.end(1)
-    client.begin(1, first, 20)
-    assert client.read_slots(1, range(4, 5)) == [SlotView(19, 0, 0)]
-    client.end(1)
-    assert client.served() == {0: second}
-    assert client.counters() == model.counters() | {"OVERRUNS": 4}
-    with pytest.raises(P4sgdError, match="refuses: place 0 serves job 7: end that"):
-        client.begin(0, first, 1)
-    client.close()
-    server.stop()
-    thread.join()
-    server.close()
+    with running(server):
+        client, model = SoftwareAggregator(address), server.aggregator
+        assert (client.slots, client.jobs) == (SLOTS, PLACES)
+        assert client.served() == {}
+        client.set_mac(UdpAddress(0x0250_0000_0001))
+        assert model.mac == 0x0250_0000_0001
+        assert client.read_slots(1, range(2, 4)) == [SlotView(0, 0, 0)] * 2
+        first, second = replace(job_of(2), group_mac=UdpAddress(job_of(2).group_mac)), job_of(1, number=7, ports=[1])
+        client.begin(1, first, 10)
+        client.begin(0, second, 0)
+        assert client.served() == {0: second, 1: first}
+        assert client.read_slots(1, range(SLOTS)) == [SlotView(9, 0, 0)] * SLOTS
+        assert client.read_slots(0, range(1)) == [SlotView(65535, 0, 0)]
+        for kind, shard in ((PacketType.PARTIAL, 0), (PacketType.PARTIAL, 1), (PacketType.ACK, 0)):
+            answers_of(model, [from_worker(kind, 4, 10, shard, 2).to_bytes()], shard)
+        assert client.read_slots(1, range(3, 6)) == [SlotView(9, 0, 0), SlotView(10, 3, 1), SlotView(9, 0, 0)]
+        client.end(1)
+        client.end(1)
+        client.begin(1, first, 20)
+        assert client.read_slots(1, range(4, 5)) == [SlotView(19, 0, 0)]
+        client.end(1)
+        assert client.served() == {0: second}
+        assert client.counters() == model.counters() | {"OVERRUNS": 4}
+        with pytest.raises(P4sgdError, match="refuses: place 0 serves job 7: end that"):
+            client.begin(0, first, 1)
+        client.close()
     server.stop()  # as by a second SIGTERM, whose handler may come at any time
 
 

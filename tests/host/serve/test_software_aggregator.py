@@ -7,14 +7,13 @@ import contextlib
 import signal
 import socket
 import subprocess
-import threading
 import time
 import urllib.request
 
 import pytest
 from support.bench import default_seed
 from support.namespace import Namespace
-from support.switch import MAC, PROGRAM, Workers, from_worker, job_of, serving, worker_mac
+from support.switch import MAC, PROGRAM, Workers, from_worker, job_of, running, serving, worker_mac
 
 from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
@@ -190,16 +189,12 @@ def test_what_is_for_all_goes_to_each_where_there_is_no_group(tmp_path):
     links = [GrouplessLink(frames(0) + frames(2)), GrouplessLink(frames(1))]
     control = ControlAddress.parse(f"unix:{tmp_path}/control")
     server = SoftwareAggregatorServer({"one": links[0], "two": links[1]}, control, slots=slots, jobs=1)
-    with contextlib.closing(server):
-        server.aggregator.mac = MAC
-        server.aggregator.begin(0, job_of(3, ports=ports))
-        thread = threading.Thread(target=server.run)
-        thread.start()
+    server.aggregator.mac = MAC
+    server.aggregator.begin(0, job_of(3, ports=ports))
+    with running(server):
         end = time.monotonic() + 60
         while sum(len(link.sent) for link in links) < 3 * slots and time.monotonic() < end:
             time.sleep(0.01)
-        server.stop()
-        thread.join()
     sums = tuple(300 + 3 * each for each in range(8))
     for port, link in enumerate(links):
         assert sorted(link.sent) == sorted(

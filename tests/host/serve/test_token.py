@@ -10,6 +10,7 @@ import pytest
 from support.command_line import run
 from support.control import HELLO, Served, connect, message
 from support.loopback import loopback
+from support.switch import running
 from support.worker_process import serve_worker
 
 from p4sgd.host.aggregators.cluster_file import read_cluster
@@ -171,18 +172,11 @@ def test_workers_and_aggregators_demand_it(address):
     for token, says in ((TOKEN, "CONFIG --token FILE$"), (None, "CONFIG$")):  # it is started with it
         with pytest.raises(UserError, match=rf"start it: p4sgd worker .* --control {address} --config {says}"):
             connect_worker(token)
-    server = SoftwareAggregatorServer({}, address, slots=4, jobs=2, token=TOKEN)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
+    with running(SoftwareAggregatorServer({}, address, slots=4, jobs=2, token=TOKEN)):
         SoftwareAggregator(address, TOKEN).close()
         for token in (None, OTHER):
             with pytest.raises(UserError, match="token"):
                 SoftwareAggregator(address, token)
-    finally:
-        server.stop()
-        thread.join()
-        server.close()
 
 
 # -- where it is needed, and its file --------------------------------------------------------------------------------

@@ -1,16 +1,16 @@
 """The switch's programs, interpreted, but for what tests/conformance asks of them."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
+from support.switch import MAC, from_worker, job_of
 
 from p4sgd.hw.spec.aggregator import FLOOD_GROUP, AggregatorConfig
-from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import FRAME_BYTES, DropReason, Packet, PacketType
 
-MAC = 0x0250_3453_47FF
 CONFIG = AggregatorConfig(slots=4, jobs=2)
 ARCHITECTURES = ("v1model", "tna")
 
@@ -48,19 +48,17 @@ def test_version_2_is_dropped(tmp_path, architecture, longer):
     """Whatever it says, nothing of it is added; a probe is answered in version 1."""
     switch = InterpretedSwitch(tmp_path, architecture, CONFIG)
     switch.set_mac(MAC)
-    job = Job(1, (Member(0x0200_0000_0000, 3),), 0x0100_0000_0001, 1 << 3)
-    switch.begin(0, job, 0)
-    fields = {"job": 1, "slot": 0, "round": 0, "shard": 0, "workers": 1, "bitmap": 1, "destination": MAC}
-    fields |= {"source": job.members[0].mac, "version": 2}
-    partials = [Packet(type=PacketType.PARTIAL, values=(1,) * 8 * n, key=0, **fields).to_bytes() for n in (1, 8, 46)]
-    acknowledgement = Packet(type=PacketType.ACK, values=(), key=0, **fields).to_bytes()
+    switch.begin(0, job_of(1, ports=[3]), 0)
+    where = 0, 0, 0, 1  # slot, round, shard and workers
+    partials = [from_worker(PacketType.PARTIAL, *where, (1,) * 8 * n, key=0).to_bytes() for n in (1, 8, 46)]
+    acknowledgement = from_worker(PacketType.ACK, *where, key=0).to_bytes()
     assert [len(frame) for frame in (*partials, acknowledgement)] == [72, 296, 1512, FRAME_BYTES]
     for frame in (*partials, acknowledgement):
         assert switch.receive(frame, 3) is None
     outcomes = switch.outcomes()
     drops = Counter([longer] * 3 + [DropReason.VERSION])
     assert {drop: outcomes[drop] for drop in DropReason if outcomes[drop]} == drops
-    answer, ports = switch.receive(Packet(type=PacketType.PROBE, **fields).to_bytes(), 3)
+    answer, ports = switch.receive(replace(from_worker(PacketType.PROBE, *where), version=2).to_bytes(), 3)
     assert ports == 1 << 3
     echo = Packet.from_bytes(answer)
     assert (echo.version, echo.round, echo.bitmap) == (1, 65535, 0), "the slot is fresh"
