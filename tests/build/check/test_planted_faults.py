@@ -50,11 +50,7 @@ FAULTS = {
     ],
     ("vitis", "scripts", "p4sgd_cmac_ip.tcl"): [
         ("-module_name p4sgd_cmac_usplus", "-module_name", "has no value"),
-        (
-            "p4sgd_cmac_usplus",
-            "p4sgd_mac",
-            r"makes p4sgd_cmac_usplus.*cmac_ip.tcl:\d+: .* has no instance of p4sgd_mac",
-        ),
+        ("p4sgd_cmac_usplus", "p4sgd_mac", r"makes p4sgd_cmac_usplus.*cmac_ip.tcl:\d+: .* no instance of p4sgd_mac"),
         ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT", "cmac_usplus has no parameter CMAC_CORE_SELEKT"),
     ],
     ("vitis", "scripts", "p4sgd_worker.xdc"): [
@@ -96,20 +92,12 @@ FAULTS = {
     ],
     ("vivado", "block design", "block_design.tcl"): [
         ("    connect_bd_net [get_bd_ports hbm_cattrip] [get_bd_pins too_hot/Res]\n", "", "hbm_cattrip is driven 0"),
-        (
-            "    wire xdma/axi_aclk $name/ap_clk\n",
-            "",
-            "cmac_1/ap_clk is driven 0 times.*worker_1/ap_clk is driven 0 times",
-        ),
+        ("    wire xdma/axi_aclk $name/ap_clk\n", "", "cmac_1/ap_clk is driven 0 .*worker_1/ap_clk is driven 0 times"),
         ("    wire xdma/axi_aresetn $name/ap_rst_n\n", "", "p4sgd_worker_1/ap_rst_n is driven 0 times"),
         ("    wire global_clock/BUFG_O $mac/clk_gt_freerun\n", "", "p4sgd_cmac_1/clk_gt_freerun is driven 0 times"),
         ("    wire board_clock/IBUF_OUT global_clock/BUFG_I\n", "", "global_clock/BUFG_I is driven 0 times"),
         (" hbm/AXI_[format %02d $channel]_ACLK", "", r"hbm/AXI_\d\d_ACLK is driven 0 times"),
-        (
-            "lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n",
-            "",
-            "stack 1 is AXI_16_ACLK, but .* no port 16",
-        ),
+        ("lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n", "", "stack 1 is AXI_16_ACLK, .* no port 16"),
         ("LIST$stack $clock($stack)", "LIST$stack $clock(0)", "stack 1 is AXI_00_ACLK, but it has no port 0"),
         ("xdma/axi_aresetn $name/ap_rst_n", "global_clock/BUFG_O $name/ap_clk", "worker_1/ap_clk is driven 2 times"),
         ("wire xdma/axi_aclk $name/ap_clk", "wire xdma/axi_clk $name/ap_clk", "there is no xdma/axi_clk"),
@@ -122,7 +110,7 @@ FAULTS = {
         (
             "p4sgd::bus_between p4sgd_cmac_1/axis_rx p4sgd_worker_1/axis_rx\n",
             "",
-            r"cmac_1/axis_rx .* 0 times\n.*worker_1/axis_rx .* 0",
+            r"cmac_1/axis_rx .* 0 .*\n.*worker_1/axis_rx",
         ),
         ("p4sgd::connect_memory 31 {p4sgd_worker_1/m_axi_gmem1 {31}}\n", "", "m_axi_gmem1 is connected 0 times"),
         ("connect_memory 31", "connect_memory 1", "hbm/SAXI_01 is connected 2"),
@@ -172,16 +160,12 @@ FAULTS = {
         ("nk=p4sgd_worker:1", "nk=p4sgd_worker:2", "p4sgd_worker_2.m_axi_gmem0 is given memory 0 times"),
         ("nk=p4sgd_cmac:1", "nk=p4sgd_cmac1:1", "cfg:10: nk: the folder has no kernel p4sgd_cmac1"),
         ("nk=p4sgd_cmac:1\n", "", "stream_connect: no instance has a stream p4sgd_cmac_1.axis_tx"),
-        (
-            ".axis_rx:p4sgd_worker_1.axis_rx",
-            ".axis_tx:p4sgd_worker_1.axis_rx",
-            "axis_tx receives and cannot be a source",
-        ),
+        ("_1.axis_rx:p4sgd_worker", "_1.axis_tx:p4sgd_worker", "axis_tx receives and cannot be a source"),
         (":p4sgd_worker_1.axis_rx:16", ":p4sgd_worker_1.axis_rx", "a FIFO of no beats"),
         (
             "qsfp0_refclka",
             "qsfp1_refclka",
-            r"cfg:15: connect: io_clk_qsfp1_\S+ is no wire.*connect: io_clk_qsfp0_\S+ is missing",
+            r"cfg:15: connect: io_clk_qsfp1_\S+ is no wire.*: io_clk_qsfp0_\S+ is missing",
         ),
         ("SLR2", "SLR1", "cfg:18: slr: p4sgd_cmac_1 is on SLR1; .* are on SLR2"),
         ("platform=xilinx_u280", "platform=xilinx_u50", "cfg:4: platform is xilinx_u50_.* it should be xilinx_u280"),
