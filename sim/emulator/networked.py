@@ -189,7 +189,7 @@ class NetworkedWorker(KeepingWorker):
         """Time at which to call `work` even if no frame comes; None for never."""
         if self._has_more:
             return self._clock()
-        if self._stand_in is not None and self._stand_in.is_busy:
+        if self._awaits_stand_in():
             soon = self._clock() + _LOOK_CYCLES
             return soon if self._resend_at is None else min(soon, self._resend_at)
         return self._resend_at
@@ -286,6 +286,12 @@ class NetworkedWorker(KeepingWorker):
         self._show_counters()
 
     # -- standing in for another worker --------------------------------------------------------------------------
+
+    def _awaits_stand_in(self) -> bool:
+        """Whether something goes on when another thread has computed what it does."""
+        if self._stand_in is None or self._progress is None:
+            return False
+        return self._stand_in.is_busy if self._progress.is_over else self._stand_in.is_awaited
 
     def _waiting(self) -> list[int]:
         """Operations of this mini-batch that wait for sums."""

@@ -130,6 +130,11 @@ class StandIn:
         self._last = self._later(lambda: self._progress.take(sums))
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether `should_ask` waits for partials."""
+        return self._partials is not None and not self._has_asked
+
+    @property
     def is_busy(self) -> bool:
         """Whether something is still computed. An error of it is raised here."""
         waiting = [each for each in (self._partials, self._last) if each is not None and not each.done()]

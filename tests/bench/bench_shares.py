@@ -5,7 +5,7 @@
 Needs network namespaces: root, or `unshare -Urn` before it. All workers are slowed down to ``--speed``, so that this
 machine need not have a core for each; in one situation one of them further, to ``--slow`` of that. In others one pauses
 for 50 ms seven times a second, or each twice a second, at random. Every way to train has its turn in each round; times
-are medians of all epochs but the first of each run.
+are means of all epochs but the first of each run.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def pausing(lab: Lab, pauses: tuple[tuple[int, int], ...]) -> Iterator[None]:
 
 def main() -> None:
     """Measure and print."""
-    parser = parser_of(__doc__, slow=0.5, speed=0.1, features=65_536, samples=1024, epochs=5, config="u280", rounds=2)
+    parser = parser_of(__doc__, slow=0.5, speed=0.1, features=65_536, samples=1024, epochs=40, config="u280", rounds=2)
     options, rows = parser.parse_args(), []
     base = 0.0
     situations = [(name, 1.0, pauses) for name, pauses in _SITUATIONS.items()]
@@ -80,7 +80,7 @@ def main() -> None:
             finally:
                 lab.close()
         for way, seconds in taken.items():
-            ms = 1000 * statistics.median(seconds) / (options.samples / _BATCH)
+            ms = 1000 * statistics.mean(seconds) / (options.samples / _BATCH)
             base = base or ms
             rows.append([name, way, f"{ms:.1f} ms", f"{ms / base:.2f}"])
             print(*rows[-1], flush=True)
