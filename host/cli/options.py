@@ -353,9 +353,9 @@ reading = together(
 
 def take_reading(choices: MutableMapping[str, Any]) -> dict[str, Any]:
     """Remove the values of `reading` from a command's; returns arguments of `p4sgd.host.data.read_dataset`."""
-    from p4sgd.host.data.read import FORMAT_ARGUMENTS
+    from p4sgd.host.data.read import FORMATS
 
-    names = {"file_format"}.union(*FORMAT_ARGUMENTS.values()) & choices.keys()
+    names = {"file_format"}.union(*(each.arguments for each in FORMATS.values())) & choices.keys()
     reading = {name: choices.pop(name) for name in sorted(names)}
     columns = reading["label_column"]
     reading["label_column"] = columns[0] if len(columns) == 1 else list(columns) or None

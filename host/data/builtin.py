@@ -1,10 +1,10 @@
 """Data sets that come with scikit-learn."""
 
-import dataclasses
 import importlib.util
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,54 +17,45 @@ from p4sgd.host.errors import UserError
 
 _Labels = TypeVar("_Labels", bound=Any)
 
-BUILTIN = {
-    "breast_cancer": "569 tumours, 30 features: malignant (0) or benign (1)",
-    "diabetes": "442 patients, 10 features: progression of the disease after a year, a regression",
-    "digits": "1797 images of handwritten digits, 64 features, labels 0 to 9; digits:3 is digit 3 against the rest",
-    "iris": "150 flowers, 4 features, labels setosa, versicolor, virginica; iris:setosa is that one against the rest",
-    "wine": "178 wines, 13 features, labels class_0 to class_2; wine:class_0 is that one against the rest",
-}
-"""Built-in data sets by name, with descriptions."""
-
-_TABLES = {
-    "breast_cancer": ("breast_cancer.csv", 1),
-    "digits": ("digits.csv.gz", 0),
-    "iris": ("iris.csv", 1),
-    "wine": ("wine_data.csv", 1),
-}
-"""Those that scikit-learn returns as its files have them: name of the file, and lines before the first sample."""
-
-_CLASSES = {"iris": ("setosa", "versicolor", "virginica"), "wine": ("class_0", "class_1", "class_2")}
-"""Names of classes that are texts, in the order of their numbers: ``target_names`` in scikit-learn."""
-
-
 _TUMOUR = "radius,texture,perimeter,area,smoothness,compactness,concavity,concave points,symmetry,fractal dimension"
-
+_TUMOURS = tuple(form.format(each) for form in ("mean {}", "{} error", "worst {}") for each in _TUMOUR.split(","))
 _WINE = (
     "alcohol malic_acid ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins "
     "color_intensity hue od280/od315_of_diluted_wines proline"
 )
 
-_NAMES = {
-    "breast_cancer": tuple(
-        form.format(each) for form in ("mean {}", "{} error", "worst {}") for each in _TUMOUR.split(",")
+
+class BuiltIn(NamedTuple):
+    """A data set: names of the features, and of classes that are texts, in the order of their numbers, as
+    ``feature_names`` and ``target_names`` in scikit-learn; the file, if scikit-learn returns what it has, and its lines
+    before the first sample; and what labels 0 and 1 mean where they are numbers, in the data and in predictions."""
+
+    names: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    file: str = ""
+    skipped: int = 0
+    meanings: tuple[str, ...] = ()
+
+
+BUILTIN = {
+    "breast_cancer": BuiltIn(_TUMOURS, (), "breast_cancer.csv", 1, ("malignant", "benign")),
+    "diabetes": BuiltIn(("age", "sex", "bmi", "bp", *(f"s{place}" for place in range(1, 7)))),
+    "digits": BuiltIn(tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)), (), "digits.csv.gz"),
+    "iris": BuiltIn(
+        tuple(f"{part} {size} (cm)" for part in ("sepal", "petal") for size in ("length", "width")),
+        ("setosa", "versicolor", "virginica"),
+        "iris.csv",
+        1,
     ),
-    "diabetes": ("age", "sex", "bmi", "bp", *(f"s{place}" for place in range(1, 7))),
-    "digits": tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
-    "iris": ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"),
-    "wine": tuple(_WINE.split()),
+    "wine": BuiltIn(tuple(_WINE.split()), ("class_0", "class_1", "class_2"), "wine_data.csv", 1),
 }
-"""Names of the features: ``feature_names`` in scikit-learn."""
-
-
-_MEANINGS = {"breast_cancer": ("malignant", "benign")}
-"""What labels 0 and 1 mean where they are numbers, in the data and in predictions."""
+"""Built-in data sets by name."""
 
 
 def with_meanings(labels: _Labels, data: object) -> _Labels:
     """The labels of a model, of class `LabelCoding`, with names for people if they are those of built-in ``data``."""
-    names = _MEANINGS.get(str(data))
-    return labels if names is None or not labels.classes else dataclasses.replace(labels, names=names)
+    known = BUILTIN.get(str(data))
+    return labels if known is None or not (known.meanings and labels.classes) else replace(labels, names=known.meanings)
 
 
 def is_builtin(source: str) -> bool:
@@ -84,7 +75,7 @@ class BuiltinSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         name, colon, wanted = self.name.partition(":")
         features, labels = _load(name)
-        names = _CLASSES.get(name, ())
+        names = BUILTIN[name].classes
         if colon:
             if name == "diabetes":
                 raise UserError(f"{self.name}: the labels of {name} are measurements, not classes")
@@ -95,7 +86,7 @@ class BuiltinSource(Source):
             labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
             names = ()
         share = share_of(self.ranks, labels.size)
-        own, self._names = slice(share.start, share.stop), _NAMES[name]
+        own, self._names = slice(share.start, share.stop), BUILTIN[name].names
         yield Rows(features[own], (RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]),))
 
     def settle(self) -> FeatureSpace:
@@ -116,10 +107,9 @@ def _load(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     package = importlib.util.find_spec("sklearn")
     assert package is not None, "scikit-learn is a dependency"
     assert package.origin is not None, "it is no namespace"
-    file, header = _TABLES.get(name, ("", 0))
-    path = Path(package.origin).parent / "datasets" / "data" / file
+    path = Path(package.origin).parent / "datasets" / "data" / BUILTIN[name].file
     if path.is_file():
-        table = np.loadtxt(path, delimiter=",", skiprows=header)
+        table = np.loadtxt(path, delimiter=",", skiprows=BUILTIN[name].skipped)
         return np.ascontiguousarray(table[:, :-1]), table[:, -1]
     import sklearn.datasets
 

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from p4sgd.host.data.builtin import BUILTIN, BuiltinSource, is_builtin
 from p4sgd.host.data.columns import ReadOptions
@@ -19,39 +19,33 @@ from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, option
 
-FORMATS = {
-    "libsvm": ("p4sgd.host.data.formats.libsvm", "LibsvmSource"),
-    "csv": ("p4sgd.host.data.formats.csv_file", "CsvSource"),
-    "npz": ("p4sgd.host.data.formats.npz", "NpzSource"),
-    "npy": ("p4sgd.host.data.formats.npy", "NpySource"),
-    "parquet": ("p4sgd.host.data.formats.parquet", "ParquetSource"),
-    "vw": ("p4sgd.host.data.formats.vw", "VwSource"),
-}
-"""Module and class of the reader by name of the format. Reading a file imports only what its format needs."""
-
 _COLUMNS = ("label_column", "weight_column", "offset_column", "exposure_column", "ignore_columns")
+_SPELLING = ("header", "delimiter", "decimal", "thousands", "missing_values", "encoding")
 
-FORMAT_ARGUMENTS = {
-    "libsvm": ("zero_based", "hash_bits"),
-    "csv": (
-        *_COLUMNS,
-        *("categorical", "id_column", "header", "delimiter", "decimal", "thousands", "missing_values", "encoding"),
+
+class Format(NamedTuple):
+    """A file format: module and class of its reader, the fields of `ReadOptions` that it uses, while others are
+    refused, its file name extensions, and the first bytes of its files. If there are none, it is a text, which may be
+    compressed."""
+
+    module: str
+    reader: str
+    arguments: tuple[str, ...]
+    extensions: tuple[str, ...]
+    magic: bytes = b""
+
+
+FORMATS = {
+    "libsvm": Format("libsvm", "LibsvmSource", ("zero_based", "hash_bits"), (".libsvm", ".svm", ".svmlight")),
+    "csv": Format("csv_file", "CsvSource", (*_COLUMNS, "categorical", "id_column", *_SPELLING), (".csv", ".tsv")),
+    "npz": Format("npz", "NpzSource", (), (".npz",), b"PK\x03\x04"),
+    "npy": Format("npy", "NpySource", _COLUMNS, (".npy",), b"\x93NUMPY"),
+    "parquet": Format(
+        "parquet", "ParquetSource", (*_COLUMNS, "categorical", "id_column"), (".parquet", ".pq"), b"PAR1"
     ),
-    "npz": (),
-    "npy": _COLUMNS,
-    "parquet": (*_COLUMNS, "categorical", "id_column"),
-    "vw": ("hash_bits",),
+    "vw": Format("vw", "VwSource", ("hash_bits",), (".vw",)),
 }
-"""Fields of `ReadOptions` that each format uses; others are refused."""
-
-_COMPRESSED = {"libsvm", "vw", "csv"}
-"""Formats whose files may be compressed."""
-
-_EXTENSIONS = {f".{name}": name for name in FORMATS}
-_EXTENSIONS |= {".svm": "libsvm", ".svmlight": "libsvm", ".tsv": "csv", ".pq": "parquet"}
-
-_MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
-"""Formats by the first bytes of their files."""
+"""Formats by name. Reading a file imports only what its format needs."""
 
 _DELIMITERS = "\t" + "".join(map(chr, range(0x20, 0x7F))).replace('"', "")
 
@@ -116,8 +110,8 @@ def open_source(
         made: Source = BuiltinSource(Path(source), options)
     else:
         found, guessed = find_format(source, file_format)
-        module, class_name = FORMATS[found]
-        reader: type[Source] = getattr(importlib.import_module(module), class_name)
+        module, class_name, *_ = FORMATS[found]
+        reader: type[Source] = getattr(importlib.import_module(f"p4sgd.host.data.formats.{module}"), class_name)
         name = "standard input" if source == STANDARD_INPUT else str(source)
         made = reader(local_file(source), options, found if guessed else None, name)
     if options.dates != "text" and not made.fills_gaps:
@@ -150,12 +144,13 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
         )
     guessed = False
     if file_format is None:
-        file_format = _EXTENSIONS.get(Path(plain_name(Path(source))).suffix)
+        suffix = Path(plain_name(Path(source))).suffix
+        file_format = next((name for name, each in FORMATS.items() if suffix in each.extensions), None)
     if file_format is None:
         file_format, guessed = _guess_format(path, str(source)), True
     if file_format not in FORMATS:
         raise UserError(f"there is no format {file_format!r}: choose one of {', '.join(FORMATS)}")
-    if file_format not in _COMPRESSED and path.name.lower().endswith(SUFFIXES):
+    if FORMATS[file_format].magic and path.name.lower().endswith(SUFFIXES):
         raise UserError(f"{source}: {file_format} files are read uncompressed: decompress it first")
     return file_format, guessed
 
@@ -181,8 +176,8 @@ def _guess_format(path: Path, name: str) -> str:
     """Guess the format from the first bytes; `UserError` if they belong to no known one."""
     with open_data(path) as file:
         start = file.read(1 << 16)
-    for magic, known in _MAGIC.items():
-        if start.startswith(magic):
+    for known, each in FORMATS.items():
+        if each.magic and start.startswith(each.magic):
             return known
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith(b"#")]
     if not lines:

@@ -94,7 +94,7 @@ def _file(path: Path) -> object:
 def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> None:
     """Refuse arguments of `p4sgd.host.data.read_dataset` that apply to none of the data that are read with them."""
     from p4sgd.host.data.builtin import is_builtin
-    from p4sgd.host.data.read import FORMAT_ARGUMENTS, find_format
+    from p4sgd.host.data.read import FORMATS, find_format
 
     given = [name for name, value in reading.items() if name != "file_format" and (value or value is False)]
     if not given:
@@ -110,11 +110,11 @@ def check_reading(reading: Mapping[str, Any], sources: Iterable[str | None]) -> 
             kinds.append(f"{source} is prepared already")
         else:
             file_format, _ = find_format(source, reading.get("file_format"))
-            used.update(FORMAT_ARGUMENTS[file_format])
+            used.update(FORMATS[file_format].arguments)
             kinds.append(f"{source} is {file_format}")
     for name in given:
         if name not in used:
-            formats = ", ".join(each for each, names in FORMAT_ARGUMENTS.items() if name in names)
+            formats = ", ".join(each for each, known in FORMATS.items() if name in known.arguments)
             raise UserError(f"is for {formats}, but {' and '.join(kinds)}: leave it out", field=name)
 
 

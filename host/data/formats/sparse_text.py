@@ -109,7 +109,7 @@ class SparseTextSource(Source):
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         known, lines, compiled = self.space, 0, False
-        self._samples, self._least, self._most = 0, MAX_INDEX, -1
+        self._samples, self._unlabelled, self._least, self._most = 0, 0, MAX_INDEX, -1
         with open_share(self.path, self.ranks, on_open=self._watch) as (file, end):
             for text in line_blocks(file, _BLOCK_BYTES, end):
                 compiled |= len(text) >= _COMPILED_BYTES

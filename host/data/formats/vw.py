@@ -17,10 +17,8 @@ that are neither a number nor a text, such as ``2x``.
 """
 
 import math
-from collections.abc import Iterator
 
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.source import Rows
 from p4sgd.host.data.formats.sparse_text import ParsedLine, SparseTextSource, finite, label_of, shown
 from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET
@@ -35,12 +33,6 @@ class VwSource(SparseTextSource):
     _LEAST_BYTES = 2  # as a and a blank
     _DEFAULT_HASH_BITS = 18
     _limits = None
-    _unlabelled = 0
-    """How many lines of the share have no label."""
-
-    def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        self._unlabelled = 0
-        yield from super().blocks(whole=whole)
 
     def settle(self) -> FeatureSpace:
         left_out = sum(self.ranks.all_gather(self._unlabelled))

@@ -109,52 +109,6 @@ def test_columns_that_are_chosen(table, names, options, features, label):
     assert (data.labelled, data.labels.tolist()) == (label is not None, VALUES.get(label, [0, 0]))
 
 
-@pytest.mark.parametrize(
-    ("names", "known", "message"),
-    [
-        ("a b label", "a b c", r"features are missing beside the label .column 3 .label..: c"),
-        ("a b c", "a b label", "features are missing beside the label .column 3 .c..: label"),
-        (
-            "a id c price",
-            "a b",
-            "(features are missing: b|no column is known for the label: --label-column names it, of id, c, price)",
-        ),
-        ("a c", "a b", "features are missing beside the label .column 2 .c..: b"),
-        ("a b label", "", r"there are 2 features beside the label .column 3 .label.., 3 are needed"),
-    ],
-)
-def test_other_features(table, names, known, message):
-    path = table(names)
-    like = FeatureSpace(len(known.split()) or 3, tuple(known.split()))
-    for needed in (True, False):
-        with pytest.raises(UserError, match=f"^{path}: {message}"):
-            read_dataset(path, like=like, labels_needed=needed)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ignore_columns": ["nix"]}, "there is no column 'nix' for --ignore-column; there are a, b, label"),
-        ({"ignore_columns": ["4"]}, "--ignore-column must be 1 to 3, or -3 to -1, not 4"),
-        ({"ignore_columns": ["a", "b", "label"]}, "all 3 columns are to be ignored, none is left"),
-        ({"ignore_columns": ["a", "2"]}, "there is only a label column, no features"),
-        ({"label_column": "b", "ignore_columns": ["2"]}, "column 2 .b.: is the label, so it cannot be ignored"),
-        ({"weight_column": "nix"}, "there is no column 'nix' for --weight-column; there are a, b, label"),
-        ({"weight_column": "-20"}, "--weight-column must be 1 to 3, or -3 to -1, not -20"),
-        (
-            {"weight_column": "label", "label_column": "label"},
-            "column 3 .label.: is the label, so it cannot have the.*",
-        ),
-        ({"weight_column": "a", "ignore_columns": ["a"]}, "column 1 .a.: has the weights, so it cannot be ignored"),
-        ({"label_column": ["a", "a"]}, "column 1 .a.: is a label already: name it once"),
-    ],
-)
-def test_columns_that_cannot_be_chosen(table, options, message):
-    path = table("a b label")
-    with pytest.raises(UserError, match=f"^{path}.*{message}$"):
-        read_dataset(path, **options)
-
-
 def test_features_of_the_same_name(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,a,b,label\n1,2,3,0\n")

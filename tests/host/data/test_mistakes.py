@@ -120,6 +120,25 @@ TEXTS = [  # names, contents, options, and messages after the name of the file
     ("a.csv", "a;label\n15;0\n", {"categorical": ["label"]}, ", column 2 (label): is no feature: leave"),
 ]
 
+TABLES = [  # columns of CSV and Parquet files, and names of the features that a model knows, if any
+    ("a b label", None, {"ignore_columns": ["x"]}, ": there is no column 'x' for --ignore-column"),
+    ("a b label", None, {"ignore_columns": ["4"]}, ": --ignore-column must be 1 to 3, or -3 to -1, not 4"),
+    ("a b label", None, {"ignore_columns": ["a", "b", "label"]}, ": all 3 columns are to be ignored"),
+    ("a b label", None, {"ignore_columns": ["a", "2"]}, ": there is only a label column, no features"),
+    ("a b label", None, {"label_column": "b", "ignore_columns": ["2"]}, ", column 2 (b): is the label, so"),
+    ("a b label", None, {"weight_column": "nix"}, ": there is no column 'nix' for --weight-column"),
+    ("a b label", None, {"weight_column": "-20"}, ": --weight-column must be 1 to 3, or -3 to -1, not -20"),
+    ("a b y", None, {"weight_column": "y", "label_column": "y"}, ", column 3 (y): is the label, so it cannot have"),
+    ("a b y", None, {"weight_column": "a", "ignore_columns": ["a"]}, ", column 1 (a): has the weights, so"),
+    ("a b label", None, {"label_column": ["a", "a"]}, ", column 1 (a): is a label already: name it once"),
+    ("a b label", "a b c", {}, ": features are missing beside the label (column 3 (label)): c"),
+    ("a b c", "a b label", {}, ": features are missing beside the label (column 3 (c)): label"),
+    ("a d c price", "a b", {}, ": no column is known for the label: --label-column names it, of d, c, price"),
+    ("a d c price", "a b", {"labels_needed": False}, ": features are missing: b"),
+    ("a c", "a b", {}, ": features are missing beside the label (column 2 (c)): b"),
+    ("a b label", "", {}, ": there are 2 features beside the label (column 3 (label)), 3 are"),
+]
+
 ARRAYS = [  # the same of archives, Parquet files and matrices
     ("a.npz", {"X": X}, {}, ": has no labels: an array 'labels' or 'y' is needed"),
     ("a.npz", {"a": X, "y": Y}, {}, ": has no features: an array 'features' or 'X' is needed; there are a, y"),
@@ -159,9 +178,19 @@ CHANGED = [  # a value of `make_samples`
     ("data.parquet", (47, -1, np.nan), ", row 48, column 8 (label): the label is missing"),
 ]
 
+
+def table_of(names, known, options):
+    """A row for each column, in both formats."""
+    columns, rows = names.split(), np.arange(3 * len(names.split())).reshape(3, -1)
+    like = {} if known is None else {"like": FeatureSpace(len(known.split()) or 3, tuple(known.split()))}
+    text = "".join(",".join(map(str, row)) + "\n" for row in (columns, *rows.tolist()))
+    return [("a.csv", text, options | like), ("a.parquet", dict(zip(columns, rows.T, strict=True)), options | like)]
+
+
 CASES = [
     *TEXTS,
     *ARRAYS,
+    *((*case, message) for names, known, options, message in TABLES for case in table_of(names, known, options)),
     *((name, place, {}, message) for name, place, message in CHANGED),
     *(
         (name, f"{before}{bad}\n{after}", {}, f", line 7{', ' if message.startswith('column') else ': '}{message}")

@@ -14,7 +14,7 @@ import pytest
 import sklearn.datasets
 from support.data_files import read_in_blocks
 
-from p4sgd.host.data import builtin, read_dataset
+from p4sgd.host.data import read_dataset
 from p4sgd.host.data.builtin import BUILTIN
 from p4sgd.host.data.read import find_format
 from p4sgd.host.errors import UserError
@@ -24,7 +24,7 @@ from p4sgd.host.errors import UserError
 @pytest.mark.parametrize("moved", [False, True])
 def test_builtin_is_as_scikit_learn_loads_it(name, moved, monkeypatch):
     if moved:
-        monkeypatch.setattr(builtin, "_TABLES", {})
+        monkeypatch.setitem(BUILTIN, name, BUILTIN[name]._replace(file=""))
     data, expected = read_dataset(name), getattr(sklearn.datasets, f"load_{name}")()
     assert data.features.tobytes() == np.asarray(expected.data, np.float64).tobytes()
     assert np.array_equal(data.labels, expected.target)
