@@ -10,7 +10,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -29,28 +29,16 @@ _BLOCK = 1 << 18
 _TIMEOUT_S = 30
 
 
-@dataclass(frozen=True)
-class Original:
-    """A file of the LIBSVM data page: its URL, and a description of its contents."""
-
-    url: str
-    summary: str
-
-    @property
-    def file_name(self) -> str:
-        return self.url.rpartition("/")[2]
-
-
-ORIGINALS: Mapping[str, Original] = {
-    "a9a": Original(f"{_PAGE}a9a", "32,561 people, 123 features: income above 50,000"),
-    "a9a-test": Original(f"{_PAGE}a9a.t", "16,281 more"),
-    "gisette": Original(f"{_PAGE}gisette_scale.bz2", "6,000 digits 4 or 9, 5,000 features"),
-    "gisette-test": Original(f"{_PAGE}gisette_scale.t.bz2", "1,000 more"),
-    "real-sim": Original(f"{_PAGE}real-sim.bz2", "72,309 news articles, 20,958 features"),
-    "rcv1": Original(f"{_PAGE}rcv1_train.binary.bz2", "20,242 news articles, 47,236 features"),
-    "rcv1-test": Original(f"{_PAGE}rcv1_test.binary.bz2", "677,399 more"),
+ORIGINALS = {
+    "a9a": f"{_PAGE}a9a",  # 32,561 people, 123 features: income above 50,000
+    "a9a-test": f"{_PAGE}a9a.t",  # 16,281 more
+    "gisette": f"{_PAGE}gisette_scale.bz2",  # 6,000 digits 4 or 9, 5,000 features
+    "gisette-test": f"{_PAGE}gisette_scale.t.bz2",  # 1,000 more
+    "real-sim": f"{_PAGE}real-sim.bz2",  # 72,309 news articles, 20,958 features
+    "rcv1": f"{_PAGE}rcv1_train.binary.bz2",  # 20,242 news articles, 47,236 features
+    "rcv1-test": f"{_PAGE}rcv1_test.binary.bz2",  # 677,399 more
 }
-"""Files by the names that users give."""
+"""URLs of files by the names that users give."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +60,17 @@ def fetch(
     *,
     sha256: str | None = None,
     on_progress: Callable[[int, int | None], None] = lambda done, total: None,
-    originals: Mapping[str, Original] = ORIGINALS,
 ) -> Fetched:
-    """Download one of the ``originals`` to a folder, which is made if needed, unless it exists already, and check it.
+    """Download one of the `ORIGINALS` to a folder, which is made if needed, unless it exists already, and check it.
 
     ``sha256`` is the expected checksum, if known; ``on_progress`` is called with the bytes so far and the total, or
     ``None`` if that is not known. Raises `UserError` if the name is unknown, if the file cannot be downloaded or
     written, or if its checksum is wrong. A download that fails is not kept.
     """
-    if name not in originals:
-        raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(originals)}")
-    url, file_name = originals[name].url, originals[name].file_name
+    if name not in ORIGINALS:
+        raise UserError(f"there is no data set {name!r} to fetch: choose one of {', '.join(ORIGINALS)}")
+    url = ORIGINALS[name]
+    file_name = url.rpartition("/")[2]
     path, lock_file = directory / file_name, directory / LOCK_FILE
     lock = _read_lock(lock_file)
     expected = (sha256 or lock.get(file_name) or "").lower()

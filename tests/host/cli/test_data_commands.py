@@ -35,7 +35,7 @@ def page(tmp_path, monkeypatch):
     source = tmp_path / "page" / "toy"
     source.parent.mkdir()
     source.write_text("1 1:1\n-1 2:1\n")
-    monkeypatch.setitem(fetch.ORIGINALS, "toy", fetch.Original(source.as_uri(), "two samples"))
+    monkeypatch.setitem(fetch.ORIGINALS, "toy", source.as_uri())
     return source
 
 
