@@ -118,7 +118,7 @@ def losses(quick: bool) -> Finding:
     """E10: mini-batches a second by the part of the frames that links lose."""
     workers = 1 if quick else 2  # one is simulated in E3, too
     chances = (0.0, 0.001, 0.01) if quick else (0.0, 1e-4, 0.001, 0.01, 0.05)
-    batch, count = 64, 100 if quick else 1000
+    batch, count = 64, 100 if quick else 400
     rows: list[list[Cell]] = []
     try:
         device = RtlDevice(CONFIG, workers)

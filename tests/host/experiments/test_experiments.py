@@ -2,12 +2,13 @@
 
 import json
 import re
+import resource
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command_line import run
+from support.command_line import p4sgd, run
 
 from p4sgd.host.distributed.planner import Passes
 from p4sgd.host.experiments import allreduce, factors, messages, ranks, scaling
@@ -94,6 +95,20 @@ def test_quick_experiments_make_one_report(tmp_path):
     assert "One board is slower than one H200" in text.partition("## E4")[0], "what is worse comes first"
     assert page.count("<svg") == sum(len(table["charts"]) for id in ("E4", "E5") for table in tables(out, id))
     assert "<script" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_quick_mode_makes_all_experiments(tmp_path):
+    """What is skipped says why; the time of processors is shown with -rP."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = p4sgd("experiments", "--quick", "--out", tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    print(f"{after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.0f} s of processor time")
+    for id in EXPERIMENTS:
+        finding = json.loads((tmp_path / f"{id}.json").read_text())["finding"]
+        assert finding["skipped"] or any(table["rows"] for table in finding["tables"]), id
 
 
 def tables(folder, id):
