@@ -79,7 +79,7 @@ STATES = {
     "WORKERS=2 STAND_INS OPERATIONS=5": 171_289,
     "WORKERS=3 STAND_INS OPERATIONS=3": 167_393,
     "WORKERS=2 STAND_INS OPERATIONS=0 ROUNDS=4": 25_901,
-    "WORKERS=3 STAND_INS OPERATIONS=0 ROUNDS=4": 826_824,
+    "WORKERS=3 STAND_INS OPERATIONS=0 ROUNDS=4": 1_214_171,
     "WORKERS=2 STAND_INS OPERATIONS=2 RESTART": 227_926,
     "WORKERS=3 STAND_INS OPERATIONS=1 RESTART": 224_467,
 }
@@ -97,7 +97,7 @@ def test_the_table_has_these_states():
     [pytest.param(*each, marks=[pytest.mark.slow] if each[1] > 20_000 else []) for each in STATES.items()],
 )
 def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
-    said = explore(tmp_path, defines.split(), "-a", optimization="-O1" if count > 50_000 else "-O0")
+    said = explore(tmp_path, defines.split(), "-a", "-m1000000", optimization="-O1" if count > 50_000 else "-O0")
     assert_all_is_well(said)
     assert "acceptance   cycles \t+" in said
     assert "invalid end states\t+" in said
