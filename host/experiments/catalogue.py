@@ -1,9 +1,20 @@
 """All experiments by id."""
 
-from p4sgd.host.experiments import allreduce, area, columns, cycles, factors, messages, scaling
+from p4sgd.host.experiments import (
+    allreduce,
+    area,
+    columns,
+    convergence,
+    cycles,
+    factors,
+    messages,
+    precision,
+    scaling,
+    zeros,
+)
 from p4sgd.host.experiments.experiment import Experiment
 
-_MODULES = (allreduce, scaling, area, cycles, messages, factors, columns)
+_MODULES = (allreduce, scaling, area, cycles, messages, factors, columns, precision, convergence, zeros)
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.id: each

@@ -1,23 +1,21 @@
-"""How good models are: of the defaults, by bits, by scaling, and by loss, beside scikit-learn's estimators.
+"""How good models are: of the defaults, by scaling, and by loss, beside scikit-learn's estimators.
 
-    PYTHONPATH=tests python tests/bench/bench_accuracy.py [defaults | bits | scalings | losses | skewed] [--set NAME …]
+    PYTHONPATH=tests python tests/bench/bench_accuracy.py [defaults | scalings | losses | skewed] [--set NAME …]
 
 - ``defaults``: test accuracy or R², in points, of ``p4sgd train`` without options, of LogisticRegression or
   LinearRegression with StandardScaler, and of SGDClassifier or SGDRegressor, without options either;
-- ``bits``: the same by the bits of a feature, and the predicted time of an epoch on one U280 by the number of columns;
 - ``scalings``: training losses of the model file, on raw features, relative to those with ``minmax``, by planes;
 - ``losses``: test metrics of every loss, see `support.loss_peers`;
 - ``skewed``: the defaults on columns of many distributions, linear and logarithmic effects, see `support.skewed`.
 
 Test metrics are of a third of the samples (of losses a quarter), means over ``--splits``. Some sets need files of other
-packages, see `support.sets`.
+packages, see `p4sgd.host.experiments.sets`.
 """
 
 import argparse
 import contextlib
 import math
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,22 +24,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.loss_peers import ALLOWED, CASES, compare
 from support.script import CONSOLE, parser_of, show
-from support.sets import MADE, REAL, LabelledSet, load_sets
 from support.skewed import LOSSES, Compared, compare_all
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
-from p4sgd.host.report.cycles import epoch_cycles
+from p4sgd.host.experiments.sets import MADE, REAL, LabelledSet, load_sets
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.metrics import score
-from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
+from p4sgd.hw.spec.config import WorkerConfig
 
 CONFIG = WorkerConfig.u280()
 SCALINGS = ("maxabs", "standard", "robust", "auto")
 WORSE = 1.02
 """A loss counts as worse from this ratio on."""
-SAMPLES, COLUMNS, BATCHES = 10_000, (100, 1_000, 10_000, 100_000), (16, 256)
 
 
 def trained(data: Dataset, **options: Any) -> Any:
@@ -50,25 +45,15 @@ def trained(data: Dataset, **options: Any) -> Any:
         return train(data, TrainingOptions(**options), device)
 
 
-def scores(made: LabelledSet, seed: int, peers: list[Any], bits: list[int] | None = None) -> list[float]:
-    """The test metric in points: of scikit-learn's estimators, and of p4sgd by bits, or with the default."""
+def scores(made: LabelledSet, seed: int, peers: list[Any]) -> list[float]:
+    """The test metric in points: of scikit-learn's estimators, and of p4sgd."""
     order = np.random.default_rng(seed).permutation(made.labels.size)
     held = made.labels.size // 3
     (x, y), (unseen, truth) = ((made.features[rows], made.labels[rows]) for rows in (order[held:], order[:held]))
     found = [make_pipeline(StandardScaler(), peer).fit(x, y).score(unseen, truth) for peer in peers]
-    for options in [{"precision": each} for each in bits] if bits else [{}]:
-        model = trained(Dataset(x, y, "set"), loss=made.loss, **options).model
-        found.append(score(model, Dataset(unseen, truth, "set"))["accuracy" if made.loss == "logistic" else "r2"])
+    model = trained(Dataset(x, y, "set"), loss=made.loss).model
+    found.append(score(model, Dataset(unseen, truth, "set"))["accuracy" if made.loss == "logistic" else "r2"])
     return [100 * each for each in found]
-
-
-def mean_scores(chosen: argparse.Namespace, peers: Callable[[bool, int], list[Any]], bits: list[int] | None = None):
-    """Name, metric and means over the splits of each set; ``peers`` are made for classes or numbers, and a seed."""
-    for name, made in load_sets(chosen.set):
-        classes = made.loss == "logistic"
-        results = zip(*(scores(made, seed, peers(classes, seed), bits) for seed in range(chosen.splits)), strict=True)
-        shape = "{:,} × {:,}".format(*made.features.shape)
-        yield f"{name}, {shape}", "accuracy" if classes else "R²", [statistics.mean(each) for each in results]
 
 
 def defaults(chosen: argparse.Namespace) -> None:
@@ -78,29 +63,13 @@ def defaults(chosen: argparse.Namespace) -> None:
         return [LinearRegression(), SGDRegressor(random_state=seed)]
 
     rows = []
-    for name, metric, (exact, sgd, ours) in mean_scores(chosen, peers):
-        rows.append([name, metric, *(f"{value:.2f}" for value in (exact, sgd, ours, ours - exact, ours - sgd))])
+    for name, made in load_sets(chosen.set):
+        results = (scores(made, seed, peers(made.loss == "logistic", seed)) for seed in range(chosen.splits))
+        exact, sgd, ours = map(statistics.mean, zip(*results, strict=True))
+        title = "{}, {:,} × {:,}".format(name, *made.features.shape)
+        metric = "accuracy" if made.loss == "logistic" else "R²"
+        rows.append([title, metric, *(f"{value:.2f}" for value in (exact, sgd, ours, ours - exact, ours - sgd))])
     show("", ("data", "metric", "scikit-learn", "its SGD", "p4sgd", "difference", "to its SGD"), rows)
-
-
-def bits(chosen: argparse.Namespace) -> None:
-    def peers(classes: bool, seed: int) -> list[Any]:
-        return [LogisticRegression(max_iter=1000) if classes else LinearRegression()]
-
-    titles = [str(each) for each in chosen.bits]
-    found = mean_scores(chosen, peers, chosen.bits)
-    show("", ("data", "metric", "float64", *titles), ([n, m, *(f"{e:.1f}" for e in each)] for n, m, each in found))
-    rows = []
-    for columns in COLUMNS:
-        for batch in BATCHES:
-            times = []
-            for precision in chosen.bits:
-                options = TrainingOptions(batch=batch, precision=precision)
-                units = [shard.units.size for shard in deal_units(columns, options, [CONFIG])]
-                cycles = sum(epoch_cycles(options, [CONFIG], units, SAMPLES, columns).values())
-                times.append(f"{cycles * CLOCK_NS / 1e6:.3g}")
-            rows.append([f"{columns:,} columns", str(batch), *times])
-    show(f"ms an epoch of {SAMPLES:,} samples on a U280", ("", "mini-batch", *titles), rows)
 
 
 def scalings(chosen: argparse.Namespace) -> None:
@@ -152,8 +121,8 @@ def _skewed_row(case: Compared) -> list[str]:
 
 
 if __name__ == "__main__":
-    tables = {"defaults": defaults, "bits": bits, "scalings": scalings, "losses": losses, "skewed": skewed}
-    parser = parser_of(__doc__, splits=5, bits=[1, 2, 3, 4, 6, 8], planes=[1, 2, 4, 8])
+    tables = {"defaults": defaults, "scalings": scalings, "losses": losses, "skewed": skewed}
+    parser = parser_of(__doc__, splits=5, planes=[1, 2, 4, 8])
     parser.add_argument("table", choices=tables)
     parser.add_argument("--set", nargs="+", choices=[*REAL, *MADE])
     given = parser.parse_args()

@@ -1,32 +1,26 @@
-"""Samples per second of the emulated device beside SGD of other packages, on the same dense data.
+"""Samples per second of the emulated device, on dense data.
 
     PYTHONPATH=tests python tests/bench/bench_emulator.py [--features 30 784 4096] [--batch 16 64 256 1024]
 
-An epoch of P4SGD is a run of the device (`Device.wait`) within `p4sgd.host.training.train`. The row "whole epoch" adds
-what the trainer does besides: registers, weights, and the losses of the model. An epoch of the others is one of their
-`fit` (`support.peers`), without losses; after the name are the samples of an update, and those without mini-batches of
-B are measured again beside every size. Reading, scaling and packing are left out on all sides: bench_train.py has them.
+An epoch is a run of the device (`Device.wait`) within `p4sgd.host.training.train`. The row "whole epoch" adds what the
+trainer does besides: registers, weights, and the losses of the model. Reading, scaling and packing are left out.
 
-All take turns of a few epochs in one process; the first turn is not counted, and the table has medians over the epochs
-of P4SGD and over the turns of the others. CPU time, which other programs disturb little, comes first, and in brackets
-the time that has passed. Every number of threads gets processes of its own, in which no library may use more.
+All take turns of a few epochs in one process; the first turn is not counted, and the table has medians over the epochs.
+CPU time, which other programs disturb little, comes first, and in brackets the time that has passed. Every number of
+threads gets processes of its own, in which no library may use more.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from support.peers import PEERS, Settings, describe_machine, limit_threads
 from support.script import CONSOLE, Cost, alone, parser_of, show, time_training
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
 from p4sgd.hw.spec.config import WorkerConfig
-
-_VALUES = 4_000_000
-"""Feature values that are enough for Vowpal Wabbit, which reads them from a file again in every epoch."""
 
 
 def measure(features: int, batch: int, threads: int, chosen: Any) -> tuple[dict[str, Cost], list[str]]:
@@ -60,35 +54,10 @@ def measure(features: int, batch: int, threads: int, chosen: Any) -> tuple[dict[
 
         contenders[name] = turn
 
-    def add_peer(name: str, kind: str, form: Callable[[Any], Any], rows: int) -> None:
-        settings = Settings(chosen.loss, batch, threads)
-        peer = PEERS[name](form(values[:rows]), labels[:rows], settings)
-
-        def turn() -> None:
-            begin = Cost.now()
-            peer.fit(epochs)
-            costs.setdefault(f"{name}{kind}, {peer.batches}", []).append(
-                Cost.now().since(begin, epochs * rows / chosen.samples)
-            )
-
-        contenders[f"{name}{kind}"] = turn
-
     for planes in chosen.planes:
         for workers in chosen.workers:
             add_emulator(planes, workers)
     missing = []
-    for name in chosen.peers:
-        try:
-            PEERS[name].check()
-        except ImportError as error:
-            missing.append(f"{name} is left out: {error}")
-            continue
-        kinds: dict[str, Callable[[Any], Any]] = {"": lambda x: x}
-        if name == "scikit-learn":
-            kinds = {" float32": kinds[""], " float64": np.float64, " CSR": csr_array}
-        rows = max(64, min(chosen.samples, _VALUES // features)) if name == "vowpal-wabbit" else chosen.samples
-        for kind, form in kinds.items():
-            add_peer(name, kind, form, rows)
     for name, turn in list(contenders.items()):
         try:
             turn()
@@ -115,11 +84,10 @@ def main() -> None:
         loss="logistic",
         turns=3,
     )
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     chosen = parser.parse_args()
     for threads in chosen.threads:
-        limit_threads(threads)
-        CONSOLE.print(describe_machine(threads), highlight=False)
+        os.environ |= {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "OPENBLAS", "NUMBA")}
+        CONSOLE.print(f"{threads} threads")
         for features in chosen.features:
             title = f"{chosen.samples:,} × {features:,}: thousand samples a second of CPU time (of time that passed)"
             rows: dict[str, list[str]] = {}

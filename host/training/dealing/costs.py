@@ -26,8 +26,8 @@ from p4sgd.hw.spec.timing import (
 )
 
 ENTRY_NS = 4.0
-"""A nonzero, for a sparse worker in an epoch: tests/bench/bench_sparse.py has measured 2.3 ns with 47,236 columns and
-3.9 with a million, whose weights are not in the caches."""
+"""A nonzero, for a sparse worker in an epoch: 2.3 ns were measured with 47,236 columns and 3.9 with a million, whose
+weights are not in the caches."""
 
 KEY_NS = 40.0
 """A cold column in a mini-batch, for the rank that needs it and its owner together: 26 ns were measured in a single

@@ -1,18 +1,25 @@
-"""Data sets for benchmarks: real ones that Python packages ship, and made ones.
+"""Data sets for experiments: real ones that Python packages ship, and made ones.
 
 Some are files of statsmodels and plotnine, whose own dependencies are not needed:
 ``pip install --no-deps statsmodels plotnine``.
 """
 
 import csv
+import importlib
 import importlib.util
+import inspect
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import sklearn.datasets
+
+from p4sgd.host.data import Dataset
+from p4sgd.host.data.synth import make_source
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -23,9 +30,10 @@ class MissingPackageError(Exception):
 
 @dataclass(frozen=True)
 class LabelledSet:
-    """Samples with labels: features float64 (samples, features), labels float64 (samples,), and the name of a loss."""
+    """Samples with labels: features float64 (samples, features) or a CSR array, labels float64 (samples,), and the name
+    of a loss. Classes are 0 and 1."""
 
-    features: FloatArray
+    features: Any
     labels: FloatArray
     loss: str
 
@@ -103,7 +111,8 @@ REAL: Mapping[str, Callable[[], LabelledSet]] = {
 
 def _chances(z: FloatArray, rng: np.random.Generator, size: float = 3.0) -> FloatArray:
     """Classes 0 and 1 by chance, class 1 more likely for large z."""
-    return (rng.random(z.size) < 1 / (1 + np.exp(-size * (z - z.mean()) / z.std()))).astype(float)
+    chances: FloatArray = 1 / (1 + np.exp(-size * (z - z.mean()) / z.std()))
+    return (rng.random(z.size) < chances).astype(float)
 
 
 def _autoregressive(samples: int = 5_000, features: int = 128, correlation: float = 0.95) -> LabelledSet:
@@ -147,6 +156,42 @@ def _tails(samples: int = 5_000, features: int = 64) -> LabelledSet:
     return LabelledSet(x, _chances(x @ rng.normal(size=features), rng), "logistic")
 
 
+def _classification(samples: int, features: int) -> LabelledSet:
+    """Clusters of scikit-learn: a third of the columns tell classes, a fifth are mixtures of these."""
+    made = {"n_informative": features // 3, "n_redundant": features // 5, "flip_y": 0.05, "random_state": 0}
+    x, y = sklearn.datasets.make_classification(samples, features, **made)
+    return LabelledSet(x, y.astype(float), "logistic")
+
+
+def _shape(name: str, **choices: Any) -> LabelledSet:
+    """A set of `p4sgd.host.data.synth`."""
+    made = make_source(name, **choices)
+    if not isinstance(made, Dataset):
+        made = made.dataset(*map(np.concatenate, zip(*made.blocks(), strict=True)))
+    features = made.features
+    if isinstance(features, np.ndarray):
+        features = features.astype(float)
+    return LabelledSet(features, (made.labels > 0).astype(float), "logistic")
+
+
+def _docstrings() -> LabelledSet:
+    """Paragraphs of the docstrings of NumPy and SciPy as tf-idf, and which package they are of."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts, labels = list[str](), list[float]()
+    for label, package in enumerate(("numpy", "scipy")):
+        seen = set[str]()
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if module.name.startswith("_") or module.name in ("conftest", "f2py", "distutils", "testing"):
+                continue
+            for member in vars(importlib.import_module(f"{package}.{module.name}")).values():
+                found = {part for part in (inspect.getdoc(member) or "").split("\n\n") if len(part.split()) >= 8}
+                texts += [part.replace(package, "") for part in sorted(found - seen)]
+                seen |= found
+        labels += [float(label)] * (len(texts) - len(labels))
+    return LabelledSet(TfidfVectorizer(sublinear_tf=True).fit_transform(texts), np.array(labels), "logistic")
+
+
 MADE: Mapping[str, Callable[[], LabelledSet]] = {
     "autoregressive": _autoregressive,
     "factors": _factors,
@@ -155,6 +200,37 @@ MADE: Mapping[str, Callable[[], LabelledSet]] = {
     "tails": _tails,
 }
 """Made data sets by name."""
+
+LARGE: Mapping[str, Callable[[], LabelledSet]] = {
+    "correlated": lambda: _autoregressive(20_000, 512),
+    "factors": lambda: _factors(20_000, 256),
+    "clusters": lambda: _classification(100_000, 100),
+    "tall": lambda: _classification(320_000, 54),
+    "one-hot": lambda: _one_hot(50_000),
+    "gisette": lambda: _shape("gisette", scale=0.5),
+    "digits:parity": _parity,
+    "breast_cancer": REAL["breast_cancer"],
+    "docstrings": _docstrings,
+    "rcv1": lambda: _shape("rcv1"),
+    "real-sim": lambda: _shape("real-sim"),
+    "avazu": lambda: _shape("avazu", samples=100_000),
+}
+"""Two classes in data of many shapes, by name; `p4sgd.host.data.synth` has the last three and gisette."""
+
+SMALL: Mapping[str, Callable[[], LabelledSet]] = {
+    "breast_cancer": REAL["breast_cancer"],
+    "one-hot": lambda: _one_hot(3_000),
+    "rcv1": lambda: _shape("rcv1", scale=0.05),
+}
+"""A few quick ones."""
+
+SPARSE = ("docstrings", "rcv1", "real-sim", "avazu")
+"""Names of those of both that are sparse."""
+
+
+def sets_of(quick: bool) -> Mapping[str, Callable[[], LabelledSet]]:
+    """`SMALL` or `LARGE`."""
+    return SMALL if quick else LARGE
 
 
 def load_sets(names: Sequence[str]) -> Iterator[tuple[str, LabelledSet]]:

@@ -1,0 +1,99 @@
+"""Comparisons with other solvers: that all minimise the same, and how the quickest fit is found."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.sparse import csr_array
+
+from p4sgd.host.experiments.convergence import CLOSE, Measured, Reached, comparison, optimum, reach
+from p4sgd.host.experiments.peers import OURS, PEERS, Peer, Problem
+
+
+def problem(*, sparse):
+    """300 samples: correlated columns of several scales, or mostly zeros."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(300, 12)) @ rng.normal(size=(12, 12)) * 10.0 ** np.arange(-3, 9)[:12] + 5.0
+    if sparse:
+        x = rng.random((300, 400)) * (rng.random((300, 400)) < 0.02)
+    z = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-9) @ rng.normal(size=x.shape[1])
+    labels = (z + 3 * rng.normal(size=300) > 0).astype(np.int64)
+    return Problem("made", csr_array(x) if sparse else x, labels)
+
+
+def least(problem):
+    """The least objective, by SciPy on standardised or raw columns."""
+    x = problem.features.toarray() if problem.sparse else problem.features
+    x = x if problem.sparse else (x - x.mean(axis=0)) / x.std(axis=0)
+    sign = 2 * problem.labels - 1
+
+    def objective(w):
+        z = sign * (x @ w[:-1] + w[-1])
+        residual = -sign / (1 + np.exp(z)) / sign.size
+        value = np.logaddexp(0, -z).mean() + w[:-1] @ w[:-1] / (2 * sign.size)
+        return value, np.append(x.T @ residual + w[:-1] / sign.size, residual.sum())
+
+    start = np.zeros(x.shape[1] + 1)
+    return scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-10}).fun
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_optimum(sparse):
+    assert optimum(problem(sparse=sparse)) == pytest.approx(least(problem(sparse=sparse)), rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("peer", [OURS, *PEERS], ids=lambda peer: peer.name)
+def test_every_solver_comes_close_to_our_optimum(peer, sparse):
+    given = problem(sparse=sparse)
+    if not peer.suits(given) or peer.name == "Vowpal Wabbit":
+        pytest.skip("not for such data, or without the penalty")
+    if peer.missing():
+        pytest.skip(peer.missing())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert reach(given, peer, CLOSE * least(given), 10.0) is not None
+
+
+def test_the_quickest_setting_that_comes_close_counts(monkeypatch):
+    """A clock that each fit moves on by budget times setting; fits of setting 1 never come close."""
+    now, tried, given = [0.0], [], problem(sparse=False)
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+
+    def solve(x, y, l2, budget, setting):
+        tried.append((setting, budget))
+        now[0] += budget * min(setting, 2)
+        close = setting > 1 and budget >= 12 / setting
+        return np.full(12, 0.0 if close else 1.0), 0.0
+
+    def objective(self, fitted):
+        return fitted[0].sum()
+
+    monkeypatch.setattr(Problem, "objective", objective)
+    peer = Peer("made", "numpy", solve, (1, 2, 3, 4, 6, 8), (1, 2, 3), scales=False)
+    assert reach(given, peer, 0.5, 20.0) == Reached(8.0, 4, 3), "setting 2 took 12"
+    tried.clear()
+    assert reach(given, peer, 0.5, 3.0) is None
+    assert tried == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2)], "4 seconds are more than 3"
+    assert reach(given, Peer("made", "numpy", solve, (1, 2), (1,), scales=False), 0.5, 5.0) is None
+
+
+def test_where_others_are_quicker_is_a_loss():
+    ours, theirs = Reached(2.0, 3, {}), Reached(0.5, 8, None)
+    behind = Measured("narrow", 100, 4, {"p4sgd": ours, "lbfgs": theirs, "snapml": None}, ("no snapml",))
+    ahead = Measured("wide", 100, 9, {"p4sgd": theirs, "lbfgs": ours}, ())
+    far = Measured("far", 100, 9, {"p4sgd": None, "lbfgs": ours}, ())
+    assert comparison([far]).losses == ["far: p4sgd does not come within 1% of the optimum, lbfgs does."]
+    found = comparison([behind, ahead])
+    assert found.losses == ["narrow: p4sgd takes 4 times the processor time of lbfgs."]
+    assert found.sentences[0].endswith("on 1 of 2 data sets.")
+    assert found.sentences[1:] == ["no snapml"]
+    (table,) = found.tables
+    assert [row[1:3] for row in table.rows if row[-1] == "measured"] == [
+        ["p4sgd", 2.0],
+        ["lbfgs", 0.5],
+        ["snapml", None],
+        ["p4sgd", 0.5],
+        ["lbfgs", 2.0],
+    ]
