@@ -109,7 +109,8 @@ def compare(quick: bool) -> Finding:
     for features, batch, ranks in product(
         (4096,) if quick else (4096, 65536), (16, 64, 256), (2,) if quick else (2, 4)
     ):
-        samples = batch * (30 if quick else 60)
+        # Every rank makes all samples: at most 336 MB.
+        samples = batch * max(5, min(30, (1 << 26) // (features * batch)))
         found = {way: run_ranks(ranks, sgd, way, samples, features, batch).split() for way in ("columns", "samples")}
         columns, divided = (float(found[way][0]) for way in ("columns", "samples"))
         if abs(float(found["columns"][1]) - float(found["samples"][1])) > 1e-3:
