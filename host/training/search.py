@@ -51,12 +51,11 @@ _ALIKE = 1.01
 _SEPARATED = 0.05
 """Classes count as separated by a score of at most this part of the loss of a constant model."""
 
-_LOOKS = 4
+_LOOKS = 8
 """How often a trial is scored in its second half."""
 
-_BESIDE = 1
-"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise. With two the
-choice was another one on 2 of 18 data sets, whose scores hardly differ."""
+_BESIDE = 2
+"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise."""
 
 
 def search_rate(
@@ -73,8 +72,8 @@ def search_rate(
     An epoch of more updates than a trial gets a lower rate: the best constant rate falls with the root of the number of
     updates (Nemirovski, Juditsky, Lan and Shapiro, Robust stochastic approximation, 2009, section 2.2).
 
-    The first trials have `automatic_rate`, half and twice as much. More follow until there is one on each side of the
-    chosen one, and as long as all diverge.
+    The first trials have the five rates around `automatic_rate`. More follow until there are two beside the chosen one
+    on each side, and as long as all diverge.
     """
     if sample_ranks is None:
         trials = Trials(prepared, options, loss)
@@ -206,7 +205,7 @@ class Trials:
         """Train with these of the rates, and score each twice.
 
         The first score is the objective, with a fitted intercept, on samples after those that were trained on, if there
-        are others. It is the mean over four moments in the second half of the trial, because it depends on the last
+        are others. It is the mean over eight moments in the second half of the trial, because it depends on the last
         few samples before each. The other is that after the first epoch, or at the first of these moments if that is
         earlier.
         """

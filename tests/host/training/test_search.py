@@ -145,7 +145,7 @@ def test_trials_go_where_rates_are_better(name, diverging, monkeypatch):
         monkeypatch.setattr("p4sgd.host.training.search.Trials", lambda *given, trials=trials: trials)
         found = search_rate(None, None, loss, 1.0)
         assert found == best_rate(rates, scores, first_scores, loss.task, 1.0), (best, middle)
-        assert len(trials.tried) == len(set(trials.tried)) <= 3 + abs(rates.index(found) - middle) + diverging
+        assert len(trials.tried) == len(set(trials.tried)) <= 5 + abs(rates.index(found) - middle) + diverging
 
 
 def test_few_sparse_samples_begin_with_a_rate_that_does_not_diverge():
@@ -167,7 +167,7 @@ def test_rates_suit_data_and_mini_batch():
     assert apart > 2 * formula
     noise = rng.random(600) < 1 / (1 + np.exp(-0.1 * z))
     overlapping, formula = found_and_formula(Dataset(x, noise * 1.0, "overlapping"), scaling="maxabs")
-    assert overlapping <= formula / 2
+    assert overlapping < formula / 2
     data = dataset(Task.REGRESSION, samples=2048, features=60)
     small, large = (found_and_formula(data, loss="squared", scaling="maxabs", batch=batch)[0] for batch in (8, 512))
     assert large >= 2 * small
