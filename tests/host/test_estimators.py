@@ -106,7 +106,7 @@ def sparse_samples(samples=300, features=3000, density=0.02):
 
 @pytest.mark.parametrize(("kind", "task"), [(GLMClassifier, Task.CLASSIFICATION), (GLMRegressor, Task.REGRESSION)])
 def test_parameters_are_the_options_of_training(kind, task):
-    left_out = {"positive", "parallel", "seed"} | ({"class_weight"} if task is Task.REGRESSION else set())
+    left_out = {"positive", "parallel", "seed", "stand_ins"} | ({"class_weight"} if task is Task.REGRESSION else set())
     options = {each.name: each.default for each in dataclasses.fields(TrainingOptions) if each.name not in left_out}
     others = {name: default for name, (default, _) in estimators.parameters.OTHERS.items()}
     chosen = inspect.signature(kind).parameters
