@@ -221,7 +221,8 @@ CHANGES = {
 def test_the_others_take_over_from_a_worker_until_it_comes(new_lab, name):
     worker, change, says, options = CHANGES[name]
     lab = new_lab(4, network=IMPATIENT, **options)
-    job = (*write_sparse_data(lab.folder), "--epochs", "200") if name == "sparse" else (*LONG, "--tolerance", "0")
+    job = (*LONG, "--tolerance", "0") if name == "late" else LONG  # it takes a while to start
+    job = (*write_sparse_data(lab.folder), "--epochs", "200") if name == "sparse" else job
     words = ["--stand-ins"] if "stand in" in name else []
     out, said = finish(begin_and_break(lab, change, "--json", "--quiet", *words, job=job))
     document = json.loads(out)
