@@ -74,11 +74,11 @@ def _machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
     gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    parts = [f"{len(os.sched_getaffinity(0))} cores of {model}", f"{gibibytes:.0f} GiB", gpus() or "no GPU"]
+    parts = [f"{len(os.sched_getaffinity(0))} cores of {model}", f"{gibibytes:.0f} GiB", _gpus() or "no GPU"]
     return ", ".join([*parts, platform.platform(terse=True), f"Python {platform.python_version()}"])
 
 
-def gpus() -> str:
+def _gpus() -> str:
     """The names of NVIDIA's GPUs in this machine; empty if there are none."""
     if shutil.which("nvidia-smi") is None:
         return ""

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,12 +231,3 @@ SPARSE = ("docstrings", "rcv1", "real-sim", "avazu")
 def sets_of(quick: bool) -> Mapping[str, Callable[[], LabelledSet]]:
     """`SMALL` or `LARGE`."""
     return SMALL if quick else LARGE
-
-
-def load_sets(names: Sequence[str]) -> Iterator[tuple[str, LabelledSet]]:
-    """Data sets of these names; says which are left out, as their package is missing."""
-    for name in names:
-        try:
-            yield name, {**REAL, **MADE}[name]()
-        except MissingPackageError as error:
-            print(f"{name} is left out: {error}")

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import math
 import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from support.skewed import LOSSES, Compared, compare_all
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
-from p4sgd.host.experiments.sets import MADE, REAL, LabelledSet, load_sets
+from p4sgd.host.experiments.sets import MADE, REAL, LabelledSet, MissingPackageError
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.metrics import score
 from p4sgd.hw.spec.config import WorkerConfig
@@ -37,6 +38,15 @@ CONFIG = WorkerConfig.u280()
 SCALINGS = ("maxabs", "standard", "robust", "auto")
 WORSE = 1.02
 """A loss counts as worse from this ratio on."""
+
+
+def load_sets(names: Sequence[str]) -> Iterator[tuple[str, LabelledSet]]:
+    """Data sets of these names; says which are left out, as their package is missing."""
+    for name in names:
+        try:
+            yield name, {**REAL, **MADE}[name]()
+        except MissingPackageError as error:
+            print(f"{name} is left out: {error}")
 
 
 def trained(data: Dataset, **options: Any) -> Any:

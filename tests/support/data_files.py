@@ -29,6 +29,18 @@ WITHOUT_TEXTS = tuple(name for name in FORMATS if name.split(".")[1] in ("libsvm
 _COMPRESSED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
+X, Y = np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([0.0, 1, 1])
+SPARSE = {
+    "format": np.array(b"csr"),
+    "shape": np.array([3, 2]),
+    "data": np.ones(3),
+    "indices": np.array([0, 1, 0]),
+    "indptr": np.array([0, 1, 2, 3]),
+    "y": Y,
+}
+"""As `scipy.sparse.save_npz` would save it, with labels."""
+
+
 def use_small_blocks(patch):
     """Have every reader read a few samples at a time; ``patch`` is a `pytest.MonkeyPatch`."""
     patch.setattr(sparse_text, "_BLOCK_BYTES", 200)

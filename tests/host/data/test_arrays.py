@@ -8,23 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from support.data_files import read_in_blocks
+from support.data_files import SPARSE, X, Y, read_in_blocks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import parquet
 from p4sgd.host.errors import UserError
-
-X = np.array([[1.0, 2], [3, 4], [5, 6]])
-Y = np.array([0.0, 1, 1])
-SPARSE = {
-    "format": np.array(b"csr"),
-    "shape": np.array([3, 2]),
-    "data": np.ones(3),
-    "indices": np.array([0, 1, 0]),
-    "indptr": np.array([0, 1, 2, 3]),
-    "y": Y,
-}
-"""As `scipy.sparse.save_npz` would save it, with labels."""
 
 
 @pytest.mark.parametrize(

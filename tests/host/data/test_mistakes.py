@@ -8,23 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.data_files import make_samples, read_in_blocks, use_small_blocks, write_data
+from support.data_files import SPARSE, X, Y, make_samples, read_in_blocks, use_small_blocks, write_data
 from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import sparse_text
 from p4sgd.host.errors import UserError
-
-X, Y = np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([0.0, 1, 1])
-SPARSE = {
-    "format": np.array(b"csr"),
-    "shape": np.array([3, 2]),
-    "data": np.ones(3),
-    "indices": np.array([0, 1, 0]),
-    "indptr": np.array([0, 1, 2, 3]),
-    "y": Y,
-}
-"""As `scipy.sparse.save_npz` would save it, with labels."""
 
 LIBSVM = "# made by hand\n+1 1:0.5 3: -2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:\t7\n\n"
 VW = "1 1.0 'first |Metric:3.28 height:1.5 |Says black with white stripes\n\n-1 | 5:2 x:3 007 x:-1\n\n\n1 | 5\n"
