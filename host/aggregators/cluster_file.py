@@ -16,7 +16,6 @@ from p4sgd.host.boards import xdma, xrt
 from p4sgd.host.boards.kernel import BoardAddress
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import read_toml
-from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import address_text, parse_udp_address
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.token import read_token
@@ -167,15 +166,14 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     """How to reach a worker, which is behind a ``port`` of the aggregator: that of its ``rack``, if it names one.
 
     ``control`` is ``unix:PATH`` or ``tcp:HOST:PORT`` of a worker process, ``xrt:BDF`` of a board of this machine, whose
-    bitstream is ``xclbin``, or ``xdma:N`` of one without a shell, whose bitstream has the ``address_map``. A rank that
-    is a worker itself has the link ``interface`` instead. ``mac`` or ``udp`` is its own address. ``host`` tells equal
-    values of ``control`` apart when ranks on several machines train together. ``share`` is its part of the features in
-    proportion to the others'. Training may begin without a ``late`` worker.
+    bitstream is ``xclbin``, or ``xdma:N`` of one without a shell, whose bitstream has the ``address_map``. ``mac`` or
+    ``udp`` is its own address. ``host`` tells equal values of ``control`` apart when ranks on several machines train
+    together. ``share`` is its part of the features in proportion to the others'. Training may begin without a ``late``
+    worker.
     """
 
     port: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
-    control: Control = Control()
-    interface: str = ""
+    control: Control
     mac: Mac | None = None
     udp: UdpAddress | None = None
     host: str = ""
@@ -186,26 +184,16 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
     rack: Annotated[int, Meta(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        if bool(self.control) == bool(self.interface):
-            raise ValueError("give `control`, or `interface` for a rank that is a worker itself")
-        if self.interface.startswith(UDP):
-            _valid(parse_udp_address, self._udp_of_interface)
         _check_one_address(self.mac, self.udp)
         if self.board is not None:
             if self.udp is not None:
                 raise ValueError("`udp` is for worker processes: boards need Ethernet")
         elif self.xclbin or self.address_map:
             raise ValueError(f"`{'xclbin' if self.xclbin else 'address_map'}` is for boards")
-        elif self.control:
+        else:
             _valid(ControlAddress.parse, self.control)
-        if self.late and (self.board or self.interface):
-            raise ValueError("only worker processes can be `late`, no boards and no ranks")
-        if self.rack is not None and self.interface:
-            raise ValueError("`rack` is not for ranks yet: they are behind the top aggregator")
-
-    @property
-    def _udp_of_interface(self) -> str:
-        return self.interface.removeprefix(UDP).partition(",")[0]
+        if self.late and self.board:
+            raise ValueError("only worker processes can be `late`, no boards")
 
     @property
     def board(self) -> BoardAddress | None:
@@ -213,30 +201,19 @@ class WorkerAddress(Struct, frozen=True, forbid_unknown_fields=True):
         return _board(self.control, self.xclbin, self.address_map) if self.control.startswith(_BOARDS) else None
 
     @property
-    def place(self) -> str:
-        """``control`` or the interface: what tells it from other workers of its machine."""
-        return self.control or self.interface
-
-    @property
-    def address(self) -> int | None:
-        """The worker's own address, if the file gives one: of Ethernet, or a number that stands for one in UDP."""
-        return parse_udp_address(self._udp_of_interface) if self.interface.startswith(UDP) else self.mac or self.udp
-
-    @property
     def local_mac(self) -> int:
-        """The worker's own address: that of the file, or else the first of `default_mac`."""
-        return self.default_mac() if self.address is None else self.address
-
-    def default_mac(self, program: int = 0) -> int:
-        """A MAC address of 40 bits of the SHA-256 of machine, ``control`` or interface, and number of the program among
-        those whose ranks share the interface.
+        """The worker's own address, of Ethernet, or a number that stands for one in UDP: that of the file, or else 40
+        bits of the SHA-256 of machine and ``control``.
 
         The machine is this one if the file names none, and the path of a socket is the absolute one: every program on
         this machine that uses the worker finds the same address, and no other worker has it.
         """
-        kind, _, path = self.place.partition(":")
-        place = f"unix:{os.path.realpath(path)}" if kind == "unix" else self.place
-        who = f"{self.host or socket.gethostname()} {place}{f' {program}' if program else ''}"
+        given = self.mac or self.udp
+        if given is not None:
+            return given
+        kind, _, path = self.control.partition(":")
+        place = f"unix:{os.path.realpath(path)}" if kind == "unix" else self.control
+        who = f"{self.host or socket.gethostname()} {place}"
         return 0x02 << 40 | int.from_bytes(hashlib.sha256(who.encode()).digest()[:5], "big")
 
 
@@ -272,15 +249,15 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{own}: a rack has at most {MAX_WORKERS - 1} workers, as its aggregator is one, too")
         for index, worker in enumerate(self.workers):
             own = f"workers[{index}]"
-            if (other := known.setdefault((worker.host, worker.place), own)) != own:
+            if (other := known.setdefault((worker.host, worker.control), own)) != own:
                 where = f" on {worker.host}" if worker.host else ": name their `host`, if these are two"
-                raise ValueError(f"{own}: {worker.place} is also that of {other}{where}")
+                raise ValueError(f"{own}: {worker.control} is also that of {other}{where}")
             if (other := addresses.setdefault(worker.local_mac, own)) != own:
                 text = address_text(worker.local_mac, udp=self.udp)
                 raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
             if worker.rack is not None and worker.rack >= len(self.racks):
                 raise ValueError(f"{own}: there is no racks[{worker.rack}]: the file has {len(self.racks)}, from 0 on")
-            if (worker.udp is not None or worker.interface.startswith(UDP)) != self.udp:
+            if (worker.udp is not None) != self.udp:
                 raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to the aggregator and all workers")
 
     @property

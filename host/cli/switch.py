@@ -214,7 +214,7 @@ def _stuck_document(cluster: "Cluster", job: "Job", stuck: Sequence["WaitingSlot
         "missing": [
             {
                 "shard": shard,
-                "control": None if worker is None else worker.place,  # None: not in the cluster file
+                "control": None if worker is None else worker.control,  # None: not in the cluster file
                 "address": address_text(member.mac, udp=cluster.udp),
                 "port": member.port,
             }

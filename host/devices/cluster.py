@@ -278,8 +278,6 @@ def _end_jobs(membership: Membership) -> None:
 
 def _connect(index: int, cluster: Cluster, **options: float) -> _Connection:
     address = cluster.workers[index]
-    if address.interface:
-        raise UserError(f"workers[{index}] of the cluster file is a rank, for p4sgd train --parallel data only")
     if address.board is not None:
         return BoardWorker(index, address.board, rs_fec=cluster.network.rs_fec)
     interface = UDP + udp_address_text(address.local_mac) if cluster.udp else "INTERFACE"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from p4sgd.host.errors import UserError, flag, option
 
 if TYPE_CHECKING:
-    from p4sgd.host.aggregators.cluster_file import Cluster
     from p4sgd.host.distributed.communicator import Communicator
     from p4sgd.host.run.request import TrainingRequest
 
@@ -185,7 +184,7 @@ def check_outputs(request: "TrainingRequest") -> None:
 def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
     """Refuse what does not go with ranks that divide the samples of a single sparse worker."""
     for words, wrong in {
-        "--device rtl": device == "rtl",
+        f"--device {device}": device != "emulator",
         f"--config {asked.config}": asked.config not in (None, "sparse") or bool(asked.settings),
         "--sparse-workers": asked.sparse_workers,
         "--images": asked.images is not None,
@@ -193,19 +192,3 @@ def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
     }.items():
         if wrong:
             raise UserError(f"--parallel data trains one sparse worker: leave {words} out, or take --parallel model")
-
-
-def check_interfaces(
-    cluster: "Cluster", request: "TrainingRequest", ranks: "Communicator", *, data_parallel: bool
-) -> None:
-    """Refuse a cluster file whose workers are not of the kind that is needed: ranks, or processes and boards."""
-    for index, worker in enumerate(cluster.workers):
-        if bool(worker.interface) != data_parallel:
-            what = "control, not interface" if worker.interface else "interface, not control"
-            how = "with --parallel data a rank is a worker itself" if data_parallel else "without --parallel data"
-            raise UserError(f"{request.cluster}: workers[{index}]: {how}, it needs {what}")
-    if data_parallel and len(cluster.workers) != ranks.size:
-        raise UserError(
-            f"{request.cluster} has {len(cluster.workers)} workers, there are {ranks.size} processes: with --parallel "
-            f"data, worker i is rank i (mpiexec -n {len(cluster.workers)}, --launcher mpi)"
-        )

@@ -23,7 +23,6 @@ from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.run.checks import (
     check_apart,
     check_data_parallel,
-    check_interfaces,
     check_new_images,
     check_outputs,
     check_reading,
@@ -154,8 +153,13 @@ class TrainingRun:
         if not asks:
             self._verify(None, events)
         events.stage(Stage.OPEN)
+        sample_ranks = None
+        if self.options.parallel == "data":
+            from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+            ranks = self.ranks
+            sample_ranks = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_to_all)
         with contextlib.ExitStack() as opened:
-            sample_ranks = self._divide_samples(opened) if self.options.parallel == "data" else None
             opened.enter_context(self._noting_remedies(resume_words))
             device = opened.enter_context(contextlib.closing(self._open(sample_ranks, keep)))
             if asks:
@@ -190,7 +194,6 @@ class TrainingRun:
         chosen, ranks = dict(self.request.options), self.ranks
         data_parallel, there = chosen.get("parallel") == "data", dict[str, tuple[str, int]]()
         if self.cluster is not None:
-            check_interfaces(self.cluster, self.request, ranks, data_parallel=data_parallel)
             there[str(self.request.cluster)] = "has", len(self.cluster.workers)
         if ranks.size > 1:
             if not DEVICES[self.device].distributed:
@@ -315,18 +318,6 @@ class TrainingRun:
         if shards is not None:
             shards = data.deal_columns(shards, options, network=DEVICES[self.device].has_network).shards
         data.verify(shards, on_progress=events.progress)
-
-    def _divide_samples(self, opened: contextlib.ExitStack) -> "SampleRanks":
-        """How the ranks divide the samples; an aggregator adds rows of hot columns if there is one."""
-        from p4sgd.sim.sparse.data_parallel import SampleRanks
-
-        ranks = self.ranks
-        if self.cluster is None:
-            return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
-        from p4sgd.host.distributed.rows import AggregatedRows
-
-        rows = opened.enter_context(AggregatedRows(self.cluster, ranks))
-        return SampleRanks(ranks.rank, ranks.size, rows, ranks.all_sum, ranks.all_to_all, packets=True)
 
     def _open(self, sample_ranks: "SampleRanks | None", on_trace: "Callable[[Trace], None]") -> Device:
         """Open the device, or this process's part of it; a simulated one passes its trace to ``on_trace`` when it is

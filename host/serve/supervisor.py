@@ -284,7 +284,7 @@ def _members(folder: Path, path: Path, cluster: Cluster, request: ClusterRequest
     workers = cluster.workers
     if request.sparse > len(workers):
         raise UserError(f"--sparse-workers {request.sparse}: there are only {len(workers)} workers")
-    if cluster.aggregator.kind != "socket" or any(worker.board or worker.interface for worker in workers):
+    if cluster.aggregator.kind != "socket" or any(worker.board for worker in workers):
         raise UserError(f'{path}: this is no cluster of processes: p4sgd cluster up starts those with kind = "socket"')
     if not cluster.udp:
         raise UserError(f"{path}: p4sgd cluster up needs udp addresses for the aggregator and all workers")

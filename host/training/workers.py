@@ -85,8 +85,7 @@ class Workers:
             return
         # Dense data have no heat: every sample may have every feature.
         heat = prepared.heat() if prepared.heat else np.full(prepared.space.count, prepared.samples)
-        total, network = prepared.shards[0].total, ranks.packets
-        ranks.hot, remark = choose_hot(heat, total, prepared.samples, self.options, ranks.size, network=network)
+        ranks.hot, remark = choose_hot(heat, prepared.shards[0].total, prepared.samples, self.options, ranks.size)
         if ranks.size == 1:
             remark = "--parallel data is for several processes: start N of them with mpiexec -n N, or leave it out"
         remarks.add(remark and Note(remark))

@@ -33,8 +33,6 @@ from p4sgd.sim.sparse.entries import Columns
 from p4sgd.sim.sparse.model import SparseFeatures, SparseModel
 from p4sgd.sim.sparse.penalties import catch_up_columns, steps_seen
 
-_PACKETS = 1 << 12  # rows that a call sends to an aggregator, some tenths of a second
-
 _WEIGHT_LOW, _WEIGHT_HIGH = WEIGHT.minimum, WEIGHT.maximum
 
 _PART = 1 << 22  # entries of all ranks that a call trains on: between calls Ctrl-C acts
@@ -48,13 +46,11 @@ class SampleRanks:
 
     rank: int
     size: int
-    add: Callable[[IntArray], IntArray]  # sums over the ranks of int64 (8·n,), of which no sum exceeds int32
-    agree: Callable[[IntArray], IntArray]
-    """The same for a few numbers now and then. Ctrl-C in any rank may raise `KeyboardInterrupt` in all."""
+    add: Callable[[IntArray], IntArray]
+    """Sums over the ranks of int64 arrays. Ctrl-C in any rank may raise `KeyboardInterrupt` in all."""
     exchange: Callable[[Sequence[ByteArray], IntArray | None], list[ByteArray]]
     """Sends block r to rank r and returns the ranks' blocks, uint8 (bytes,), whose sizes are given if they are known:
     int64 (size,)."""
-    packets: bool = False  # whether an aggregator adds, by packets
     hot: int = 0
     """Number of hot columns, the first ones: a multiple of 8. It may change between runs: no bit depends on it."""
     counts: Counter[str] = field(default_factory=Counter, init=False)
@@ -78,7 +74,7 @@ class SampleRanks:
         """The lists of cold columns for a run, exchanged unless all ranks still have them from the last one."""
         key = weakref.ref(features), micro_batches, hot
         known = self._lists if self._lists is not None and self._lists.key == key else None
-        if self.agree(np.array([known is None], np.int64))[0]:
+        if self.add(np.array([known is None], np.int64))[0]:
             known = self._lists = ColumnLists(features, micro_batches, hot, self, key)
         assert known is not None
         return known
@@ -140,11 +136,8 @@ class DataParallelModel(SparseModel):
         """Weights as the forward pass reads them, of the columns that this rank needs."""
         self._moved = np.zeros(features.count, np.int32)
         """How far this rank's micro-batches move the weights of a mini-batch; 0 in between."""
-        total = int(ranks.agree(np.array([features.merged.keys.size]))[0])
-        at_once = _PART * features.samples * ranks.size // (settings.batch * max(1, total))
-        if ranks.packets:
-            at_once = min(at_once, _PACKETS // (1 + self._shared.size // VALUES))
-        self._at_once = max(1, at_once)
+        total = int(ranks.add(np.array([features.merged.keys.size]))[0])
+        self._at_once = max(1, _PART * features.samples * ranks.size // (settings.batch * max(1, total)))
 
     def _first_cold(self) -> IntArray:
         """See `SparseModel`: all columns catch up."""
@@ -159,7 +152,7 @@ class DataParallelModel(SparseModel):
         for first in range(samples.start, samples.stop, batch):
             self._step(first // batch)
         flags = np.array([self.residual_saturated, self.clamped[0], self.saturated[0]], np.int64)
-        self.residual_saturated, self.clamped[0], self.saturated[0] = (self._ranks.agree(flags) > 0).tolist()
+        self.residual_saturated, self.clamped[0], self.saturated[0] = (self._ranks.add(flags) > 0).tolist()
 
     def _step(self, mini_batch: int) -> None:
         ranks, settings, number = self._ranks, self._settings, self._mini_batch

@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-from support.mpi import MPIEXEC
 from support.namespace import Namespace
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
@@ -57,7 +56,7 @@ class Lab:
     cluster file, ``entries`` those of each worker. With
     ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
     may be lists, with a value for each worker; options may stand in place of a configuration. Workers of ``absent``
-    are not started. With ``ranks`` there are none, but an interface for each rank, in the namespace of the aggregator.
+    are not started.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class Lab:
         bmv2=False,
         speed=1,
         absent=(),
-        ranks=False,
     ):
         self.folder = folder
         self.size = workers
@@ -80,26 +78,24 @@ class Lab:
         self.speeds = speed if isinstance(speed, list) else [speed] * workers
         self.entries = entries or [""] * workers
         self.bmv2 = bmv2
-        self.ranks = ranks
         self.processes = {}
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
-            self._workers = [self._switch if ranks else self._namespace(stack) for _ in range(workers)]
+            self._workers = [self._namespace(stack) for _ in range(workers)]
             relay = None if faults is None else self._namespace(stack)
             stack.callback(self._end_all)  # before their namespaces
             for index, worker in enumerate(self._workers):
-                own = f"w{index}" if ranks else "eth0"
                 if relay is None:
-                    _cable(self._switch, f"s{index}", worker, own)
+                    _cable(self._switch, f"s{index}", worker, "eth0")
                 else:
-                    _cable(relay, f"up{index}", worker, own)
+                    _cable(relay, f"up{index}", worker, "eth0")
                     _cable(self._switch, f"s{index}", relay, f"down{index}")
             if relay is not None:
                 command = [sys.executable, "-m", "support.relay", workers, *faults]
                 self._start("relay", relay, command, folder / "relay.ready")
             self.write_cluster(network=network)
             self.start_switch()
-            present = [index for index in range(workers) if index not in absent and not ranks]
+            present = [index for index in range(workers) if index not in absent]
             for index in present:
                 self.start_worker(index, wait=False)
             for index in present:
@@ -116,8 +112,7 @@ class Lab:
         aggregator = bmv2 if self.bmv2 else ['kind = "socket"', 'control = "unix:switch"']
         lines = ["[aggregator]", *aggregator, "[network]", network]
         for index, port in enumerate(ports or range(self.size)):
-            place = f'interface = "w{index}"' if self.ranks else f'control = "unix:worker{index}"'
-            lines += ["[[workers]]", place, f"port = {port}", self.entries[index]]
+            lines += ["[[workers]]", f'control = "unix:worker{index}"', f"port = {port}", self.entries[index]]
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def set_link(self, worker, state):
@@ -188,16 +183,10 @@ class Lab:
                 process.wait()
 
     def p4sgd(self, *words):
-        """Start the command line in the lab's folder, training in several ranks if it is for these.
-
-        With BMv2 or ranks it is in the aggregator's namespace: sockets that are files need none.
-        """
+        """Start the command line in the lab's folder, with BMv2 in its namespace: sockets that are files need none."""
         command, pipe = [PROGRAM, *map(str, words)], subprocess.PIPE
-        if self.ranks and words[0] == "train":
-            command = [MPIEXEC, "-n", str(self.size), *command, "--launcher", "mpi"]
         options = {"cwd": self.folder, "stdout": pipe, "stderr": pipe, "text": True}
-        inside = self.bmv2 or self.ranks
-        return self._switch.start(*command, **options) if inside else subprocess.Popen(command, **options)
+        return self._switch.start(*command, **options) if self.bmv2 else subprocess.Popen(command, **options)
 
     def document(self, *words):
         """What a command says as JSON; ends the program if it fails."""

@@ -9,7 +9,6 @@ import time
 
 import pytest
 from support.lab import Lab, await_file, finish
-from support.mpi import needs_mpi, train
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, build, find_compiler
 from p4sgd.hw.spec.aggregator import AggregatorConfig
@@ -20,32 +19,19 @@ _LIMIT_S = 300
 CLUSTER = ("--cluster", "cluster.toml")
 
 
-@contextlib.contextmanager
-def deployed(folder, **options):
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
     """A lab of four workers, and a switch with its program."""
+    folder = tmp_path_factory.mktemp("lab")
     for tool in ("simple_switch_grpc", "ethtool"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not on the path")
     if not find_compiler():
         pytest.skip(f"p4c-bm2-ss is not on the path, nor is it named by {COMPILER_VARIABLE}")
     build("bmv2", AggregatorConfig(slots=256, jobs=2), folder / "bmv2")
-    with contextlib.closing(Lab(folder, 4, network="resend_us = 100000", bmv2=True, **options)) as found:
+    with contextlib.closing(Lab(folder, 4, network="resend_us = 100000", bmv2=True)) as found:
         found.run("switch", "deploy", *CLUSTER)
         yield found
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with deployed(tmp_path_factory.mktemp("lab")) as found:
-        yield found
-
-
-@needs_mpi
-def test_ranks_have_it_add_hot_columns(tmp_path):
-    run = ("breast_cancer", "--scaling", "maxabs", "--epochs", "2", "--batch", "32")
-    with deployed(tmp_path, ranks=True) as found:
-        got = found.weights(*run, "--parallel", "data", "--split", "16", "--device", "cluster", *CLUSTER)
-    assert got == json.loads(train(*run, "--json")[1])["weights_sha256"]
 
 
 def test_weights_are_the_emulators(lab):

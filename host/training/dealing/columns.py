@@ -248,20 +248,17 @@ def _in_order(heat: HeatArray, order: ColumnArray, samples: int) -> HeatArray:
     return np.append(heat, np.full(order.size - heat.size, samples, heat.dtype))[order]
 
 
-def choose_hot(
-    heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int, *, network: bool
-) -> tuple[int, str]:
+def choose_hot(heat: HeatArray, total: int, samples: int, options: TrainingOptions, ranks: int) -> tuple[int, str]:
     """How many columns all ranks have, if they divide the samples among themselves: a multiple of 8; and a remark.
 
     A rank needs a cold column in a mini-batch with a probability that follows from its ``heat``, int (features,). Then
     the column's weight comes from its owner and a step goes back, while a hot column is added in every mini-batch,
-    needed or not, by an aggregator in the ``network`` or by MPI.
+    needed or not.
     """
     needed = 1 - (1 - _in_order(heat, heat_order(heat, total), samples) / samples) ** (options.batch / ranks)
     # The hot columns are the first ones; behind them only the bias, the last one, may be needed more.
-    hot_ns = PACKETS_NS if network else HOT_NS  # a packet is for 8 columns, or for 8 samples
     if options.split == "auto":
-        hot = int(np.searchsorted(-needed[: heat.size], -hot_ns / KEY_NS)) // BANKS * BANKS
+        hot = int(np.searchsorted(-needed[: heat.size], -HOT_NS / KEY_NS)) // BANKS * BANKS
     else:
         hot = 0 if options.split == "none" else -(-int(options.split) // BANKS) * BANKS
     hot = min(hot, -(-total // BANKS) * BANKS)
@@ -269,7 +266,7 @@ def choose_hot(
     bias = " (the bias is the last)" if total > heat.size else ""
     return hot, (
         f"{min(hot, total):,} hot columns of {total:,}{bias} are on all ranks; of the others a rank needs "
-        f"{cold:,.0f} in a mini-batch: predicted {hot * hot_ns / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
+        f"{cold:,.0f} in a mini-batch: predicted {hot * HOT_NS / 1e3:,.0f} and {cold * KEY_NS / 1e3:,.0f} µs"
     )
 
 

@@ -34,7 +34,7 @@ KEY_NS = 40.0
 process (half of rcv1's shape, B = 256), to which messages add an estimate."""
 
 HOT_NS = 8.0
-"""A hot column in a mini-batch, for a rank if MPI adds its steps over the ranks: 5 ns were measured in a single
+"""A hot column in a mini-batch, for a rank, as MPI adds its steps over the ranks: 5 ns were measured in a single
 process, to which messages add an estimate."""
 
 PACKETS_NS = 10_000.0

@@ -21,7 +21,6 @@ from p4sgd.hw.spec.udp import address_of
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
-RANK = '[[workers]]\ninterface = "eth0"\nport = 1\n'
 WORKER = '[[workers]]\ncontrol = "unix:/lab/w0"\nport = 0\n'
 PORT = "[[aggregator.ports]]\nport = 40\n"
 STATION = 'stations = ["02:00:00:00:00:01"]\n'
@@ -97,9 +96,8 @@ def test_addresses_of_relative_sockets(tmp_path, monkeypatch):
 
 
 def test_addresses_in_udp(read):
-    cluster = read(
-        SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + RANK.replace("eth0", "udp:10.0.0.9:51455")
-    )
+    other = WORKER.replace("w0", "w1") + 'udp = "10.0.0.9:51455"\n'
+    cluster = read(SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + other)
     assert cluster.udp
     assert cluster.aggregator.address == address_of(IPv4Address("10.0.0.1"))
     assert [worker.local_mac for worker in cluster.workers] == [
@@ -208,9 +206,6 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + WORKER + "late = 1\n", r"workers\[0\].late: "),
         (SOCKET + WORKER + 'xclbin = "a"\n', r"workers\[0\]: `xclbin` is for boards"),
         (SOCKET + BOARD + "late = true\n", r"workers\[0\]: only worker processes can be `late`"),
-        (SOCKET + RANK + "late = true\n", r"workers\[0\]: only worker processes can be `late`"),
-        (SOCKET + RANK + 'control = "unix:a"\n', r"workers\[0\]: give `control`, or `interface`"),
-        (SOCKET + RANK.replace("eth0", "udp:x"), r"workers\[0\]: 'x' is not an IPv4 address"),
         (SOCKET + BOARD.replace('xclbin = "a.xclbin"', ""), r"workers\[0\]: `xclbin` is missing"),
         (
             SOCKET + BOARD.replace("xrt:3B:00.1", "xdma:0"),
@@ -241,7 +236,6 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
             r"workers\[1\]: xrt:0000:3b:00.1 is also that of workers\[0\]",
         ),
         (SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"), r"workers\[1\]: xrt:0 is also that"),
-        (SOCKET + RANK * 2, r"workers\[1\]: eth0 is also that of workers\[0\]: name their `host`"),
         (SOCKET + RACK.replace("uplink = 2", "") + WORKER, r"racks\[0\]: .*`uplink`"),
         (SOCKET + RACK.replace("port = 1", "port = 32") + WORKER, r"racks\[0\].port: "),
         (SOCKET + RACK.replace("socket", "fpga") + WORKER, r'racks\[0\]: .*must be "socket", not "fpga"'),
@@ -250,7 +244,6 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + RACK.replace("f0", "ff") + WORKER, r"racks\[0\]: 02:50:34:53:47:ff is also that of the aggregator"),
         (SOCKET + 'udp = "10.0.0.2"\n' + RACK + UDP_WORKER, r"racks\[0\]: packets travel in UDP or not"),
         (SOCKET + RACK + WORKER + "rack = 1\n", r"workers\[0\]: there is no racks\[1\]: the file has 1, from 0 on"),
-        (SOCKET + RACK + RANK + "rack = 0\n", r"workers\[0\]: `rack` is not for ranks yet"),
         (SOCKET + RACK + BEHIND_RACK, r"racks\[0\]: a rack has at most 31 workers"),
         (SOCKET + "[network]\nresend_us = 0\n" + WORKER, "network.resend_us: .*>= 1"),
         (SOCKET + "[network]\ndoublings = 16\n" + WORKER, "network.doublings: .*<= 15"),

@@ -134,7 +134,7 @@ def test_training_is_that_of_one_process(configs, more, tmp_path):
     def run(ranks):
         file, told, shared = CheckpointFile(tmp_path / "state"), [], None
         if configs is None:
-            shared = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all)
+            shared = SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_to_all)
             device = EmulatedDevice(LISTING, 1, sample_ranks=shared)
         else:
             sums = MergedSums(ranks)

@@ -20,7 +20,7 @@ CONFIG = WorkerConfig(engines=3, lanes=16, chunks=16, sparse=True)
 
 
 def sample_ranks(ranks, hot=0):
-    return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_sum, ranks.all_to_all, hot=hot)
+    return SampleRanks(ranks.rank, ranks.size, ranks.all_sum, ranks.all_to_all, hot=hot)
 
 
 def own_job(job, ranks):
