@@ -12,7 +12,6 @@ import numpy.typing as npt
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 _Labels = TypeVar("_Labels", bound=Any)
@@ -85,9 +84,8 @@ class BuiltinSource(Source):
                 raise UserError(f"{self.name}: {name} has no label {wanted!r}; there are {', '.join(known)}")
             labels = (labels == (known if wanted in known else numbers).index(wanted)).astype(float)
             names = ()
-        share = share_of(self.ranks, labels.size)
-        own, self._names = slice(share.start, share.stop), BUILTIN[name].names
-        yield Rows(features[own], (RawLabels(labels[own].astype(np.intp), names) if names else RawLabels(labels[own]),))
+        self._names = BUILTIN[name].names
+        yield Rows(features, (RawLabels(labels.astype(np.intp), names) if names else RawLabels(labels),))
 
     def settle(self) -> FeatureSpace:
         like = self.options.like

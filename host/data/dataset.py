@@ -1,8 +1,7 @@
-"""Data sets: samples and labels before scaling, in one process or distributed over several."""
+"""Data sets: samples and labels before scaling."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +14,6 @@ from p4sgd.host.data.sample_numbers import WEIGHT, check_numbers, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
-from p4sgd.hw.spec.fixed import ByteArray
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -86,6 +84,8 @@ class Dataset:
     offsets
         float64 (samples,): known addends of the activations, in the unit of a number to predict, with a logarithmic
         link of its logarithm; ``None`` if ``space.offset`` is.
+    communicator
+        The processes (ranks) that train together: each of them has all samples.
 
     Raises `UserError` if there are no samples or no features, if the shapes do not match, or if a label or a weight is
     not finite, or a weight negative. Features are checked by the readers and by `p4sgd.host.data.Scaling.fit`.
@@ -103,6 +103,7 @@ class Dataset:
     sample_weights: FloatArray | None = None
     target_names: tuple[str, ...] = ()
     offsets: FloatArray | None = None
+    communicator: Communicator = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", checked(self.features, self.name))
@@ -143,18 +144,12 @@ class Dataset:
 
     @property
     def stored(self) -> int:
-        """Number of values that are stored in this process: all of dense features."""
+        """Number of values that are stored: all of dense features."""
         return stored_values(self.features)
 
     @property
     def sparse(self) -> bool:
         return not isinstance(self.features, np.ndarray)
-
-    # -- distribution of the samples: here all are local; DistributedDataset overrides this
-
-    @property
-    def communicator(self) -> Communicator:
-        return SINGLE_PROCESS
 
     def parts(self) -> "Sequence[Dataset]":
         """The samples in blocks, here one; a training set larger than memory has several."""
@@ -164,30 +159,16 @@ class Dataset:
         return (self.features,)
 
     def local_features(self, which: slice) -> Features:
-        """Features of those samples of a block that are in this process, in order."""
+        """Features of the samples of a block, in order."""
         return self.features[which if self.row_order is None else self.row_order[which]]
-
-    def places(self, which: slice) -> npt.NDArray[np.intp]:
-        """Indices in the block of the samples of `local_features`."""
-        return np.arange(len(range(*which.indices(self.samples))))
 
     def rows(self, which: slice) -> FloatArray:
         """`local_features` as a dense float64 array; keep the block small."""
         return np.asarray(to_dense(self.local_features(which)), dtype=np.float64)
 
     def in_order(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
-        """Values of the samples in this process, in order, from those of the rows of ``features``."""
+        """Values of the samples in order, from those of the rows of ``features``."""
         return values if self.row_order is None else values[self.row_order]
-
-    def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
-        """Values of all samples of a block, from those of its local samples, (local samples,)."""
-        return values
-
-    def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """Send features of a block's local samples, uint8 (local samples, features of the shard) for every worker, to
-        the ranks of these workers; returns for every worker of this process those of all samples of the block.
-        """
-        return parts
 
     def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
         """Some of the samples, in the given order, optionally under another name."""
@@ -223,7 +204,7 @@ class TrainingRows(Protocol):
     """Training samples in the order of training, which can be read again and again in blocks, as those of a `Dataset`.
 
     `parts` are whole micro-batches, except the last, and are let go of before the next ones are read.
-    `local_features` and `gather` are for the first samples only.
+    `local_features` is for the first samples only.
     """
 
     @property
@@ -244,81 +225,13 @@ class TrainingRows(Protocol):
 
     def local_features(self, which: slice) -> Features: ...
 
-    def places(self, which: slice) -> npt.NDArray[np.intp]: ...
-
-    def gather(self, values: FloatArray, which: slice) -> FloatArray: ...
-
 
 Labelled: TypeAlias = Dataset | LabelledSamples
 """Labelled samples, with or without their features."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DistributedDataset(Dataset):
-    """A data set of which every rank has all labels and weights, but the features of only some samples.
-
-    ``features`` are those of local samples, (local samples, features), and ``owners`` the rank that has each sample,
-    (samples,). Labels, names and owners are the same on all ranks.
-    """
-
-    owners: npt.NDArray[np.uint8]
-    ranks: Communicator
-
-    @property
-    def samples(self) -> int:
-        return self.owners.size
-
-    @property
-    def communicator(self) -> Communicator:
-        return self.ranks
-
-    @cached_property
-    def _own(self) -> npt.NDArray[np.intp]:
-        return np.flatnonzero(self.owners == self.ranks.rank)
-
-    def take(self, rows: npt.NDArray[np.intp], name: str | None = None) -> Self:
-        """Some of the samples, in the given order, which is the same on all ranks. They stay on their ranks."""
-        owners = self.owners[rows]
-        own = np.searchsorted(self._own, rows[owners == self.ranks.rank])
-        return self._of_rows(rows, features=self.features[own], owners=owners, name=name or self.name)
-
-    def reordered(self, rows: npt.NDArray[np.intp]) -> Self:
-        """See `Dataset.reordered`; here features are copied."""
-        return self.take(rows)
-
-    def local_features(self, which: slice) -> Features:
-        first, last = np.searchsorted(self._own, which.indices(self.samples)[:2])
-        return self.features[first:last]
-
-    def places(self, which: slice) -> npt.NDArray[np.intp]:
-        return np.flatnonzero(self.owners[which] == self.ranks.rank)
-
-    def gather(self, values: npt.NDArray[_Value], which: slice = slice(None)) -> npt.NDArray[_Value]:
-        """See `Dataset.gather`; every rank gets all values."""
-        owners = self.owners[which]
-        result = np.empty(owners.size, values.dtype)
-        for rank, part in enumerate(self.ranks.all_gather(values)):
-            result[owners == rank] = part
-        return result
-
-    def redistribute(self, parts: Sequence[ByteArray], which: slice) -> Sequence[ByteArray]:
-        """See `Dataset.redistribute`; rank i has worker i."""
-        owners = self.owners[which]
-        block = np.empty((owners.size, parts[self.ranks.rank].shape[1]), np.uint8)
-        for rank, part in enumerate(self.ranks.all_to_all(parts)):
-            rows = np.flatnonzero(owners == rank)
-            block[rows] = part.reshape(rows.size, block.shape[1])
-        return [block]
-
-
-def with_features(
-    samples: LabelledSamples, features: Features, space: FeatureSpace, ranks: Communicator = SINGLE_PROCESS, **more: Any
-) -> Dataset:
-    """The data set of all samples, of whose ``features`` every rank has a share, in the order of the ranks; ``more``
-    are fields of it."""
+def with_features(samples: LabelledSamples, features: Features, space: FeatureSpace, **more: Any) -> Dataset:
+    """The data set of samples and their ``features``; ``more`` are fields of it."""
     about = vars(samples) | more | {"space": replace(space, offset=samples.offset_kind)}
     del about["offset_kind"]
-    if ranks.size == 1:
-        return Dataset(features, **about)
-    owners = np.repeat(np.arange(ranks.size, dtype=np.uint8), ranks.all_gather(features.shape[0]))
-    return DistributedDataset(features, owners=owners, ranks=ranks, **about)
+    return Dataset(features, **about)

@@ -20,7 +20,6 @@ from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import NumberColumn, Table, TextColumn, column_from_json
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import listed, on_command_line, option, shortened
 
 FILLINGS = ("error", "mean", "indicator")
@@ -59,12 +58,10 @@ class EncodingFit:
                 if self._missing != "error":
                     self._sums[place] += column.total(cells)
 
-    def finish(self, ranks: Communicator = SINGLE_PROCESS) -> "TableEncoding":
-        counts = np.split(ranks.all_sum(np.concatenate(self._counts)), np.cumsum([each.size for each in self._counts]))
-        sums = map(sum, zip(*ranks.all_gather(self._sums), strict=True))
+    def finish(self) -> "TableEncoding":
         fitted = (
             column.fitted(count.tolist(), total, self._missing)
-            for column, count, total in zip(self._columns, counts[:-1], sums, strict=True)
+            for column, count, total in zip(self._columns, self._counts, self._sums, strict=True)
         )
         return TableEncoding(tuple(fitted), self._missing)
 

@@ -65,13 +65,13 @@ _MAX_HASH_BITS = 28
 
 
 def read_dataset(source: str | Path, *, communicator: Communicator = SINGLE_PROCESS, **reading: Any) -> Dataset:
-    """Read a data set, whose samples the ranks of a communicator share.
+    """Read a data set; each rank of a communicator reads all of it.
 
     A CSV or Parquet file with texts or gaps is returned as the columns of a table (``table`` of the data set), of which
     `p4sgd.host.training.preparation.encode_table` makes features, unless ``like`` knows how. For ``reading`` and errors
     see `open_source`.
     """
-    return read(open_source(source, **reading), communicator)
+    return read(open_source(source, **reading), communicator=communicator)
 
 
 def open_source(

@@ -22,7 +22,6 @@ from p4sgd.host.data.statistics import (
     reciprocal,
     scaled,
 )
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
@@ -105,18 +104,10 @@ class Scaling:
     heat: HeatArray | None = None
 
     @classmethod
-    def fit(
-        cls,
-        features: Features,
-        kind: str = "auto",
-        communicator: Communicator = SINGLE_PROCESS,
-        *,
-        planes: int = 8,
-        tails: bool = False,
-    ) -> Self:
-        """`fit_blocks` of the samples of this rank, float (samples, features); `UserError` if a value is not finite."""
-        statistics, given = _ranges(features, communicator), (lambda: (features,), lambda: features)
-        return cls.fit_blocks(statistics, *given, kind, communicator, planes=planes, tails=tails)
+    def fit(cls, features: Features, kind: str = "auto", *, planes: int = 8, tails: bool = False) -> Self:
+        """`fit_blocks` of samples, float (samples, features); `UserError` if a value is not finite."""
+        given = _ranges(features), lambda: (features,), lambda: features
+        return cls.fit_blocks(*given, kind, planes=planes, tails=tails)
 
     @classmethod
     def fit_blocks(
@@ -125,7 +116,6 @@ class Scaling:
         blocks: Callable[[], Iterable[Features]],
         sample: Callable[[], Features],
         kind: str,
-        communicator: Communicator = SINGLE_PROCESS,
         *,
         planes: int,
         tails: bool = False,
@@ -133,15 +123,16 @@ class Scaling:
     ) -> Self:
         """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
-        ``statistics`` have the ranges of this rank's samples, and ``blocks`` reads these, for kinds that centre.
-        ``sample`` reads those that quantiles are taken from, which must not depend on blocks or ranks. With ``centred``
+        ``statistics`` have the ranges of the samples, and ``blocks`` reads these, for kinds that centre. ``sample``
+        reads those that quantiles are taken from, which must not depend on blocks. With ``centred``
         ``auto`` has to centre the features, if they may be. With ``tails`` values far outside matter to what is fitted:
         ``auto`` chooses ``standard`` for dense data, and that clamps no more than costs least. Raises `UserError` if
         there is no such kind, or if sparse data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
-        statistics.join(communicator)
+        statistics.range()  # with zeros that are not stored
+        statistics.low += 0.0  # −0 becomes 0
         sparse = statistics.sparse and not (centred and statistics.centrable)
         features = statistics.low.size
         nonzero, values = int(statistics.nonzero.sum()), statistics.samples * features
@@ -149,10 +140,8 @@ class Scaling:
             raise centring_error(kind, nonzero / values)
         if kind in CENTRED or (kind == "auto" and not sparse):
             each_block(statistics.add_sums, blocks())
-            assert statistics.sums is not None
-            statistics.sums = communicator.all_sum(statistics.sums)
         if kind in CENTRED or not sparse:
-            statistics.order = order_statistics(sample(), communicator)
+            statistics.order = order_statistics(sample())
         reason = ""
         clamped: tuple[int, ...] = ()
         crowded: tuple[int, ...] = ()
@@ -162,7 +151,7 @@ class Scaling:
             half_centre, width = _centre_and_width(statistics, kind)
             reach = REACH[planes] * width
             if tails and planes > 1:
-                cheapest = _cheapest_reach(statistics, blocks, communicator, planes)
+                cheapest = _cheapest_reach(statistics, blocks, planes)
                 if kind == "standard":
                     reach = np.maximum(reach, cheapest)
                 else:
@@ -178,10 +167,10 @@ class Scaling:
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
         return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
 
-    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
+    def for_samples(self, features: Features) -> Self:
         """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
-        statistics = _ranges(features, communicator)
-        return self if self.heat is None else replace(self, heat=statistics.heat(communicator))
+        statistics = _ranges(features)
+        return self if self.heat is None else replace(self, heat=statistics.nonzero)
 
     def without_heat(self) -> Self:
         """The same for other samples: it still tells that zeros of sparse data stay zeros, but no counts."""
@@ -226,9 +215,8 @@ class Scaling:
         return scaled(np.zeros_like(self.offset), self.offset, self.scale)
 
 
-def _ranges(features: Features, communicator: Communicator) -> Statistics:
-    samples = int(communicator.all_sum(np.array((features.shape[0],), np.int64))[0])
-    return find_extremes((features,), features.shape[1], samples)
+def _ranges(features: Features) -> Statistics:
+    return find_extremes((features,), features.shape[1], features.shape[0])
 
 
 # -- what each kind makes of the statistics, and the choice of one -----------------------------------------------------
@@ -275,15 +263,12 @@ def _centre_and_width(statistics: Statistics, kind: str) -> tuple[FloatArray, Fl
     return np.where(width > 0, half_median, half_mean), np.where(width > 0, width, deviation)
 
 
-def _cheapest_reach(
-    statistics: Statistics, blocks: Callable[[], Iterable[Features]], communicator: Communicator, planes: int
-) -> FloatArray:
+def _cheapest_reach(statistics: Statistics, blocks: Callable[[], Iterable[Features]], planes: int) -> FloatArray:
     """How far ranges about the means lose least, where that is farther than `REACH` deviations, else 0: float64
     (features,), in units of the spans."""
     mean, deviation, _ = statistics.moments
     tails, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
     each_block(tails.add, blocks())
-    tails.join(communicator)
     reach[tails.columns] = tails.cheapest_reach(statistics.samples, steps(planes, True))
     return reach
 

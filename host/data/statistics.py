@@ -1,6 +1,6 @@
 """Statistics of the columns of a training set, from which its scaling is chosen.
 
-They are collected block by block and rank by rank: smallest and largest values, exact sums, and order statistics of a
+They are collected block by block: smallest and largest values, exact sums, and order statistics of a
 sample. So every division of the samples gives the same bits.
 """
 
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.matrix import Features, find_not_finite, stored_values, to_dense
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, share_of
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import IntArray
 
@@ -65,10 +64,9 @@ def heat_type(samples: int) -> np.dtype[Any]:
 class Statistics:
     """Facts about the columns of a training set from which its scaling is chosen, collected in two passes.
 
-    The first one, `add`, takes the ranges of this process's samples, out of ``samples`` in all ranks; the second one,
-    `add_sums`, is for kinds that centre. ``low`` and ``high``, float64 (features,), are the smallest and largest stored
-    values; NaN if any is NaN, ±∞ if none is stored. ``nonzero``, int (features,), counts values that are not 0,
-    ``samples`` and ``stored`` what was seen.
+    The first one, `add`, takes the ranges of ``samples`` samples; the second one, `add_sums`, is for kinds that centre.
+    ``low`` and ``high``, float64 (features,), are the smallest and largest stored values; NaN if any is NaN, ±∞ if none
+    is stored. ``nonzero``, int (features,), counts values that are not 0, ``samples`` and ``stored`` what was seen.
 
     ``sums``, int64 (3, features), are exact sums of integers u = round(2^31 · (x − low) / (high − low)): Σ u,
     Σ ⌊u² / 2^31⌋ and Σ (u² mod 2^31); ``None`` before `add_sums`. ``order`` is the result of `order_statistics`, if
@@ -107,24 +105,6 @@ class Statistics:
         np.maximum(self.high, 0.0, out=self.high, where=holes)
         return self.low, self.high
 
-    def heat(self, ranks: Communicator = SINGLE_PROCESS) -> HeatArray:
-        """``nonzero`` of all ranks; of a single process no copy."""
-        if ranks.size == 1:
-            return self.nonzero
-        counts: HeatArray = ranks.all_sum(self.nonzero.astype(np.int64))
-        return counts.astype(np.int32) if self.nonzero.dtype == np.int32 else counts
-
-    def join(self, ranks: Communicator) -> None:
-        """Make ranges and counts those of all ranks, finite, before the second pass."""
-        low, high = self.range()
-        self.nonzero = self.heat(ranks)
-        self.samples, self.stored = map(int, ranks.all_sum(np.array((self.samples, self.stored), np.int64)))
-        self.low = ranks.all_min(low)
-        np.negative(high, out=high)
-        self.high = ranks.all_min(high)
-        np.negative(self.high, out=self.high)
-        self.low += 0.0  # a minimum may return −0 for 0
-
     @property
     def centrable(self) -> bool:
         """Unless the data are in a sparse format that stores only a small part of their values."""
@@ -135,7 +115,7 @@ class Statistics:
         return is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
 
     def add_sums(self, features: Features) -> None:
-        """Add samples of this rank to ``sums``, once their ranges are known."""
+        """Add samples to ``sums``, once their ranges are known."""
         if self.sums is None:
             self.sums = np.zeros((3, self.low.size), np.int64)
         scale = reciprocal(self.half_span, self.constant)
@@ -173,7 +153,7 @@ class Statistics:
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
         """Mean and deviation of (x − low) / (high − low), and which columns have two values, all (features,); once sums
-        and order statistics are those of all ranks.
+        and order statistics are there.
 
         They are right to 2^-32 of the span; to this resolution two values are all, and exactly the order statistics.
         """
@@ -222,7 +202,7 @@ class Tails:
         self.counts, self.sums = np.zeros((2, 4 * octaves, self.columns.size), np.int64)
 
     def add(self, features: Features) -> None:
-        """Add samples of this rank, float (samples, features)."""
+        """Add samples, float (samples, features)."""
         if not self.columns.size:
             return
         half_reach = self._half_span * self._reach
@@ -236,10 +216,6 @@ class Tails:
             place = 4 * (octave - 1) + np.searchsorted(_QUARTERS, part, side="right"), column
             np.add.at(self.counts, place, 1)
             np.add.at(self.sums, place, np.rint(distance * 2.0**_UNIT).astype(np.int64))
-
-    def join(self, ranks: Communicator) -> None:
-        """Make counts and sums those of all ranks."""
-        self.counts, self.sums = ranks.all_sum(np.stack((self.counts, self.sums)))
 
     def cheapest_reach(self, samples: int, steps: int) -> FloatArray:
         """The reach that loses least, of ``steps`` integers on either side, but at least that of these tails: float64
@@ -266,7 +242,7 @@ class Tails:
 
 
 def find_extremes(blocks: Iterable[Features], features: int, samples: int) -> Statistics:
-    """Ranges of samples in this process, out of ``samples`` in all ranks; `UserError` if a value is not finite."""
+    """Ranges of ``samples`` samples in blocks; `UserError` if a value is not finite."""
     statistics = Statistics(features, samples)
     for block in blocks:
         before = statistics.samples
@@ -304,25 +280,18 @@ def quantile_rows(samples: int, features: int) -> int:
     return max(1, min(samples, _QUANTILE_VALUES // features))
 
 
-def order_statistics(sample: Features, communicator: Communicator = SINGLE_PROCESS) -> FloatArray:
-    """Order statistics of the columns of a sample, (samples, features), that may be distributed over ranks.
+def order_statistics(sample: Features) -> FloatArray:
+    """Order statistics of the columns of a sample, (samples, features).
 
     Returns float64 (2 + 2 · 4, features): the two values in the middle, and for each p of 25, 10, 5 and 1 % the value
     with the rank ⌊p · (n − 1)⌋ from below and that from above. They are values of the data, not interpolated.
     """
-    columns = np.array(to_dense(sample).T, np.float64, order="C")
-    # Every rank gets all values of some columns.
-    own = share_of(communicator, columns.shape[0])
-    edges = communicator.all_gather(own.start)
-    parts = [part.reshape(-1).view(np.uint8) for part in np.split(columns, edges[1:])]
-    received = [part.view(np.float64).reshape(len(own), -1 if own else 0) for part in communicator.all_to_all(parts)]
-    values = np.concatenate(received, axis=1)
+    values = np.array(to_dense(sample).T, np.float64, order="C")
     last = max(0, values.shape[1] - 1)
     places = [place for p in (0.5, *_TAILS) for place in (int(p * last), last - int(p * last))]
-    if own:
-        values.partition(sorted(set(places)), axis=1)
-    found = values[:, places] if own else np.empty((0, len(places)))
-    return np.concatenate(communicator.all_gather(found)).T + 0.0  # −0 becomes 0
+    values.partition(sorted(set(places)), axis=1)
+    found: FloatArray = values[:, places].T + 0.0  # −0 becomes 0
+    return found
 
 
 def negligible(half: FloatArray, magnitude: FloatArray) -> npt.NDArray[np.bool_]:

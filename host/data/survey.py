@@ -12,7 +12,6 @@ from p4sgd.host.data.dates import ORDERS, dates_of
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import TYPED, Notation, other_notations
 from p4sgd.host.data.table import Column, DateColumn, NumberColumn, Table, TextColumn
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, on_command_line, option
 
 MOST_TEXTS = 1000
@@ -26,13 +25,13 @@ _LEAST_ROWS = 10
 
 @dataclass
 class _Findings:
-    """Findings about a column, so far or in all ranks.
+    """Findings about a column, so far.
 
     ``counts`` are of cells: ``numbers`` and ``texts``, without gaps, texts that are ``respelled``, numbers in another
     notation, and those that are dates, by the order. ``values`` are the different texts of all cells, ``None`` if they
     are too many. Of the ``traits``, ``typed`` and ``truths`` tell that the format says that these are numbers or
     booleans, and booleans; ``category`` that format or user say that these are no numbers, and ``codes`` that some are
-    digits after a 0. ``first`` has row and text of the first cell of each kind of this rank.
+    digits after a 0. ``first`` has row and text of the first cell of each kind.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -95,7 +94,7 @@ class _Findings:
 
     @property
     def refused(self) -> set[str]:
-        """Kinds of cells, beside gaps, that do not go with the findings of all ranks."""
+        """Kinds of cells, beside gaps, that do not go with the findings."""
         if self.numeric:
             return {"infinity"} if self.boolean else {"infinity", "text"}
         respelled = self.counts["respelled"]
@@ -145,29 +144,20 @@ class Survey:
         gaps: bool,
         tell: Callable[[CellError], UserError],
         codes: bool = False,
-        ranks: Communicator = SINGLE_PROCESS,
     ) -> Table:
-        """Contents of the columns, the same on all ranks.
+        """Contents of the columns. If ``codes``, columns with digits after a 0, such as 01001, are categories.
 
-        If ``codes`` on any of them, columns with digits after a 0, such as 01001, are categories.
-
-        Raises `UserError` for the first value that does not go with its column, on the rank that has it; or if a column
-        has too many texts, or dates that may be read in two ways. ``source`` is the name of the table, ``gaps`` says
-        whether values may be missing, and ``tell`` makes the error of a cell of this rank.
+        Raises `UserError` for the first value that does not go with its column; or if a column has too many texts, or
+        dates that may be read in two ways. ``source`` is the name of the table, ``gaps`` says whether values may be
+        missing, and ``tell`` makes the error of a cell.
         """
-        codes = any(ranks.all_gather(codes))
-        everywhere = ranks.all_gather(self._found)
         columns, wrong, refusals = [], [], list[str]()
-        for place, name in enumerate(self._names):
-            total, parts = _Findings(), [found[place] for found in everywhere]
-            for part in parts:
-                total.add(part)
+        for place, (name, total) in enumerate(zip(self._names, self._found, strict=True)):
             total.traits |= {"category"} if codes and "codes" in total.traits else set()
             refused = total.refused | ({"gap"} if not gaps else set())
-            for rank, part in enumerate(parts):
-                cells = ((kind, *cell) for kind, cell in part.first.items() if kind in refused)
-                wrong += [(rank, row, place, text, kind == "gap") for kind, row, text in cells]
-            columns.append(total.column(name, self._dates, gaps=any("gap" in part.first for part in parts)))
+            cells = ((kind, *cell) for kind, cell in total.first.items() if kind in refused)
+            wrong += [(row, place, text, kind == "gap") for kind, row, text in cells]
+            columns.append(total.column(name, self._dates, gaps="gap" in total.first))
             label = name or f"feature {place + 1}"
             if "codes" in total.traits and total.numeric:
                 way = f"--categorical {name or 'NUMBER'} makes texts of them"
@@ -183,9 +173,8 @@ class Survey:
             forms, way = "2024-03-31, 31.03.2024 or 03/31/2024", option("dates", self._dates)
             self.remarks += (f"no column has dates such as {forms}, so {way} changes nothing: write them so",)
         if wrong:
-            rank, row, place, text, gap = min(wrong, key=lambda each: each[:3])
-            if rank == ranks.rank:
-                raise tell(CellError(row, place, text, gap=gap, notation=self._notation))
+            row, place, text, gap = min(wrong, key=lambda each: each[:2])
+            raise tell(CellError(row, place, text, gap=gap, notation=self._notation))
         if refusals:
             raise UserError(f"{source}: {refusals[0]}")
         return Table(tuple(columns))
@@ -210,19 +199,13 @@ class RowNumbers:
             self._begins[candidate] = begin if counts else None
         self.rows += rows.shape[0]
 
-    def remarks(self, table: Table, ranks: Communicator) -> tuple[str, ...]:
+    def remarks(self, table: Table) -> tuple[str, ...]:
         """What the user should know, of the columns that the ``table`` says are numbers."""
-        before, fits = 0, [{0.0, 1.0} for _ in self._columns]
-        for rows, begins in ranks.all_gather((self.rows, self._begins)):
-            if rows:
-                for fit, begin in zip(fits, begins, strict=True):
-                    fit &= set() if begin is None else {begin - before}
-            before += rows
         return tuple(
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
             + on_command_line(f"--ignore-column {column} leaves it out", "leave it out")
-            for (place, column, name), fit in zip(self._columns, fits, strict=True)
-            if fit and before >= _LEAST_ROWS and not isinstance(table.columns[place], TextColumn)
+            for (place, column, name), begin in zip(self._columns, self._begins, strict=True)
+            if begin in (0.0, 1.0) and self.rows >= _LEAST_ROWS and not isinstance(table.columns[place], TextColumn)
         )
 
 

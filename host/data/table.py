@@ -6,7 +6,7 @@ buckets like any others. The training rows decide which features are made of the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -330,15 +330,10 @@ class Table:
         return made
 
 
-def unknown_remarks(parts: Iterable[UnknownTexts]) -> tuple[str, ...]:
-    """Remarks for the user on texts that a model does not know, from all parts of a table."""
-    joined: UnknownTexts = {}
-    for part in parts:
-        for column, (count, example) in part.items():
-            before, first = joined.get(column, (0, example))
-            joined[column] = before + count, first
+def unknown_remarks(unknown: UnknownTexts) -> tuple[str, ...]:
+    """Remarks for the user on texts that a model does not know."""
     return tuple(
         f"{column}: {count:,} value{'s' * (count > 1)} that the model does not know, such as {shortened(example)}: "
         f"taken for none of those that it knows"
-        for column, (count, example) in joined.items()
+        for column, (count, example) in unknown.items()
     )

@@ -107,6 +107,6 @@ def rows_of(columns: Any, known: Table | None, *, missing: str, dates: str, warn
             rows = table.rows(arrays, unknown, gaps=missing != "error")
         except CellError as error:
             raise told(error) from None
-    for remark in unknown_remarks([unknown]) if warns else ():
+    for remark in unknown_remarks(unknown) if warns else ():
         warn(remark)
     return Rows(rows, table)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed import Communicator, open_communicator
 from p4sgd.host.distributed.planner import FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
@@ -63,19 +62,18 @@ def stage(samples: str, columns: str, rounds: str) -> None:
     """
     ranks = open_communicator("mpi")
     count = int(samples) // ranks.size
-    own = np.cumsum(np.random.default_rng(ranks.rank).normal(size=(count, int(columns))), axis=1)
-    owners = np.repeat(np.arange(ranks.size, dtype=np.uint8), count)
-    data = DistributedDataset(own, np.zeros(count * ranks.size), "made", owners=owners, ranks=ranks)
-    scaling, blocks = Scaling.fit(own, "standard", ranks), len(list(block_slices(int(columns))))
+    made = [np.cumsum(np.random.default_rng(r).normal(size=(count, int(columns))), axis=1) for r in range(ranks.size)]
+    own, blocks = made[ranks.rank], len(list(block_slices(int(columns))))
+    scaling = Scaling.fit(np.concatenate(made), "standard")
     found: list[list[StageTimes]] = [[] for _ in VARIANTS]
     matrices = set()
     for _ in range(int(rounds)):
-        costs = measure(data, scaling)
+        costs = measure(own, scaling, ranks)
         for times, (who, sums, overlap) in zip(found, VARIANTS, strict=True):
             ranks.all_gather(None)
             communicator: Any = ranks if overlap == "yes" else _Waiting(ranks)
             plan = _plan(who, sums, blocks, ranks.size, costs)
-            whitening, taken = whiten(replace(data, ranks=communicator), scaling, 0.01, 8, plan)
+            whitening, taken = whiten(own, count * ranks.size, scaling, 0.01, 8, communicator, plan)
             assert taken is not None, "there are several ranks"
             times.append(taken)
             matrices.add(whitening.matrix.tobytes())

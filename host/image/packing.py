@@ -24,7 +24,6 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import LABEL, IntArray
 from p4sgd.hw.spec.image import split_words
 from p4sgd.sim.sparse.data_parallel import SampleRanks
-from p4sgd.sim.sparse.entries import sort_words
 
 _BLOCK_VALUES = 1 << 17
 """Features that are scaled and packed at once, so few that temporaries of 1 MB stay in the processor's cache."""
@@ -45,8 +44,7 @@ def prepare_images(
 ) -> list[Image]:
     """Scale, quantise and pack a data set into images of the workers of this process.
 
-    Beyond the images this takes the memory of one block of samples. If several ranks share the data set, each quantises
-    its own samples, sends every other rank the columns of that rank's worker, and packs what it receives.
+    Beyond the images this takes the memory of one block of samples. A rank packs what is for its own workers.
 
     Parameters
     ----------
@@ -118,10 +116,10 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
 
 
 def count_values(data: TrainingRows) -> HeatArray:
-    """How many values of each column are not 0, in all ranks: int (features,)."""
+    """How many values of each column are not 0: int (features,)."""
     extremes = Statistics(data.feature_count, data.samples)
     each_block(extremes.add, data.feature_blocks())
-    return extremes.heat(data.communicator)
+    return extremes.nonzero
 
 
 def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:
@@ -130,10 +128,9 @@ def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRank
         counts = np.count_nonzero(features, axis=1)
     else:
         counts = np.diff(features.indptr).astype(np.int64)
-    holders = ranks.holders(data.places(slice(None)) // BANKS, micro_batches)
+    holders = ranks.holders(np.arange(data.samples) // BANKS, micro_batches)
     counts = data.in_order(counts) + int(image.bias)
-    totals = np.array([counts[holders == rank].sum() for rank in range(ranks.size)], np.int64)
-    return int(data.communicator.all_sum(totals)[ranks.rank])
+    return int(counts[holders == ranks.rank].sum())
 
 
 def zeros_error(scaling: str | None, *, sparse: bool = True) -> UserError:
@@ -178,13 +175,13 @@ class _PackedBlocks:
         values, width = _BLOCK_VALUES, data.feature_count + 1
         if all(listed):  # temporaries take some 80 bytes an entry
             values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
-        step = max(1, values // (BANKS * width)) * BANKS * data.communicator.size
-        places = [entry_places(image) for image in self.images] if any(listed) else []
+        step = max(1, values // (BANKS * width)) * BANKS
+        places = [entry_places(image) for image in self.own] if any(listed) else []
         for first in range(0, padded, step):
             which, samples = slice(first, first + step), min(step, padded - first)
             features = data.local_features(which)
-            lines = iter(() if all(listed) else self._dense(data, features, which))
-            words = iter(self._listed(data, features, which, places) if any(listed) else ())
+            lines = iter(() if all(listed) else self._dense(data, features))
+            words = iter(self._listed(features, first, places) if any(listed) else ())
             yield [
                 EntryBlock(*split_words(next(words), samples // BANKS))
                 if image.shard.lists_values
@@ -192,7 +189,7 @@ class _PackedBlocks:
                 for image in self.own
             ]
 
-    def _dense(self, data: Dataset, features: Features, which: slice) -> list[npt.NDArray[np.uint8]]:
+    def _dense(self, data: Dataset, features: Features) -> list[npt.NDArray[np.uint8]]:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
         scaling, stored = self.scaling, self.images[0].layout.stored
         block, count = np.tile(self._blank, (features.shape[0], 1)), features.shape[1]
@@ -206,29 +203,23 @@ class _PackedBlocks:
         elif block.size:
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
             block[samples, features.indices] = _quantize_stored(features, scaling, stored)
-        parts = [block[:, slice(0) if image.shard.lists_values else image.shard.columns] for image in self.images]
-        return [part for part in data.redistribute(parts, which) if part.shape[1]]
+        return [block[:, image.shard.columns] for image in self.own if not image.shard.lists_values]
 
     def _listed(
-        self, data: Dataset, features: Features, which: slice, places: Sequence[npt.NDArray[np.int32]]
+        self, features: Features, first: int, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
-        """Entries of a block for the other workers of this process: `own_words` of each."""
-        ranks, stored = data.communicator, self.images[0].layout.stored
+        """Entries of a block from a sample on for the other workers of this process: `own_words` of each."""
+        stored = self.images[0].layout.stored
         assert isinstance(self.scaling, Scaling)  # whitening leaves no zeros
         values = quantized_values(features, self.scaling, stored, bias=self.images[0].bias)
-        values = values._replace(rows=data.places(which)[values.rows])
-        if self.sample_ranks is None:
-            words = [
-                own_words(values, place, stored) if image.shard.lists_values else np.empty(0, np.uint64)
-                for image, place in zip(self.images, places, strict=True)
-            ]
-        else:
-            holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
-            words = [own_words(values.of(holders == rank), places[0], stored) for rank in range(ranks.size)]
-        if ranks.size > 1:
-            received = ranks.all_to_all([part.view(np.uint8) for part in words])
-            words = [sort_words(np.concatenate(received).view(np.uint64))]
-        return [part for part, image in zip(words, self.own, strict=True) if image.shard.lists_values]
+        if self.sample_ranks is not None:
+            holders = self.sample_ranks.holders((first + values.rows) // BANKS, self.micro_batches)
+            values = values.of(holders == self.sample_ranks.rank)
+        return [
+            own_words(values, place, stored)
+            for image, place in zip(self.own, places, strict=True)
+            if image.shard.lists_values
+        ]
 
     @functools.cached_property
     def _blank(self) -> npt.NDArray[np.uint8]:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.scaling import Scaling
-from p4sgd.host.distributed.communicator import Started, broadcast
+from p4sgd.host.distributed.communicator import Communicator, Started, broadcast
 from p4sgd.host.distributed.planner import CostTable, FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.precondition.whitening import (
     BLOCK,
@@ -62,19 +61,25 @@ class StageTimes:
 
 
 def whiten(
-    data: Dataset, scaling: Scaling, damping: float, planes: int, plan: FactorPlan | None = None
+    own: Features,
+    samples: int,
+    scaling: Scaling,
+    damping: float,
+    planes: int,
+    ranks: Communicator,
+    plan: FactorPlan | None = None,
 ) -> tuple[Whitening, StageTimes | None]:
-    """`Whitening.fit` to a data set of which every rank has some samples. All ranks call this and get the same
-    whitening, and the times if there was a plan, the same on all ranks; by default it is made if there are several and
-    many blocks, and otherwise all ranks whiten all blocks."""
-    check_samples(data.samples)
-    ranks, sizes = data.communicator, [_width(columns) for columns in block_slices(data.feature_count)]
+    """`Whitening.fit` to ``samples`` samples in all, of which each rank calls this with its ``own`` features. All get
+    the same whitening, and the times if there was a plan, the same on all ranks; by default it is made if there are
+    several and many blocks, and otherwise all ranks whiten all blocks."""
+    check_samples(samples)
+    sizes = [_width(columns) for columns in block_slices(own.shape[1])]
     count, begin = len(sizes), time.perf_counter()
     if plan is None and ranks.size > 1 and count >= _PLANNED_BLOCKS:
-        plan = plan_factors(count, ranks.size, measure(data, scaling))
+        plan = plan_factors(count, ranks.size, measure(own, scaling, ranks))
     planned = time.perf_counter()
     owned, messages = (plan.owned, plan.messages) if plan else (0, (tuple(range(count)),))
-    sums = _Sums(data, scaling, owned, messages)
+    sums = _Sums(own, samples, scaling, ranks, owned, messages)
 
     def whitened(block: int) -> WhitenedBlock:
         return whiten_block(sums.moments(block), scaling, slice(0, sizes[block]), damping, planes)
@@ -113,22 +118,30 @@ def whiten(
 class _Sums:
     """The moments of blocks over all ranks. Making it computes those of this rank's samples and starts the sums."""
 
-    def __init__(self, data: Dataset, scaling: Scaling, owned: int, messages: Sequence[Sequence[int]]) -> None:
-        ranks, features = data.communicator, _by_columns(data.features)
-        self._samples = data.samples
-        self._columns = list(block_slices(data.feature_count))
+    def __init__(
+        self,
+        own: Features,
+        samples: int,
+        scaling: Scaling,
+        ranks: Communicator,
+        owned: int,
+        messages: Sequence[Sequence[int]],
+    ) -> None:
+        features = _by_columns(own)
+        self._samples = samples
+        self._columns = list(block_slices(own.shape[1]))
         self._messages = messages
         self._message_of = {block: number for number, message in enumerate(messages) for block in message}
         self._started: dict[int, Started[IntArray | None]] = {}
         self._values: dict[int, IntArray] = {}
-        low, high = np.zeros((2, data.feature_count), np.int64)
+        low, high = np.zeros((2, own.shape[1]), np.int64)
         for number, message in enumerate(messages):
             packed = []
             for block in message:
                 columns = self._columns[block]
-                own = _moments(features, scaling, columns)
-                low[columns], high[columns] = own.low, own.high
-                packed.append(own.pack())
+                part = _moments(features, scaling, columns)
+                low[columns], high[columns] = part.low, part.high
+                packed.append(part.pack())
                 if number:
                     self._started[number - 1].done()
             owner = message[0] % ranks.size if message[0] < owned else None
@@ -171,13 +184,13 @@ def _moments(features: Any, scaling: Scaling, columns: slice) -> Moments:
     return moments
 
 
-def measure(data: Dataset, scaling: Scaling) -> FactorCosts:
-    """Measure what a block costs in a data set of at least a whole one; all ranks get the times of rank 0.
+def measure(own: Features, scaling: Scaling, ranks: Communicator) -> FactorCosts:
+    """Measure what a block costs, with this rank's ``own`` features of at least a whole one; all ranks get the times
+    of rank 0.
 
     Ranks compute at the same time, as they will. A message's time is its part of several that travel at once.
     """
-    ranks, columns = data.communicator, slice(0, BLOCK)
-    rows = _by_columns(data.features[:_PLANNED_ROWS])
+    columns, rows = slice(0, BLOCK), _by_columns(own[:_PLANNED_ROWS])
     edge = 1 << GRID_FRACTION
     usual = Moments.empty(BLOCK)  # of a deviation with which no column is left out
     usual.samples, usual.low[:], usual.high[:] = 2 * BLOCK, -edge, edge
@@ -200,7 +213,7 @@ def measure(data: Dataset, scaling: Scaling) -> FactorCosts:
 
     compute_s = seconds(lambda count: [_moments(rows, scaling, columns).pack() for _ in range(count)])
     costs = FactorCosts(
-        compute=compute_s * data.features.shape[0] / max(1, rows.shape[0]),
+        compute=compute_s * own.shape[0] / max(1, rows.shape[0]),
         invert=seconds(lambda count: [whiten_block(usual, scaling, columns, 0.0, MAX_PRECISION) for _ in range(count)]),
         # Rank 0 receives.
         send=message_s(lambda: ranks.start_broadcast(np.zeros(WhitenedBlock.packed_size(BLOCK)), owner=1)),

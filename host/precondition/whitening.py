@@ -22,7 +22,6 @@ import numpy.typing as npt
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, listed, option
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
@@ -239,9 +238,9 @@ class Whitening:
             told=tuple(remarks),
         )
 
-    def for_samples(self, features: Features, communicator: Communicator = SINGLE_PROCESS) -> Self:
+    def for_samples(self, features: Features) -> Self:
         """See `p4sgd.host.data.Scaling.for_samples`; there is no heat."""
-        self.scaling.for_samples(features, communicator)
+        self.scaling.for_samples(features)
         return self
 
     @property

@@ -17,7 +17,6 @@ import scipy  # which imports scipy.sparse at its first use
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.matrix import Features, join_rows
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
-from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.streaming.manifest import Array
 
 
@@ -101,12 +100,6 @@ class SortedRows:
             count = min(self.buckets.rows, self.samples - begin)
             parts.append(self.buckets.load(self.first + len(parts), count)[: which.stop - begin])
         return join_rows(parts)
-
-    def places(self, which: slice) -> npt.NDArray[np.intp]:
-        return np.arange(which.stop)
-
-    def gather(self, values: FloatArray, which: slice) -> FloatArray:
-        return values
 
 
 def write_held_out(folder: Path, blocks: Iterable[Features], shape: tuple[int, int], stored: int) -> None:

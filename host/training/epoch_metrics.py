@@ -234,8 +234,7 @@ class EpochMetrics:
         if not isinstance(train.features, np.ndarray):
             return None  # features of sparse data are not clamped
         form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
-        errors = prepared.communicator.all_gather(reading_errors(train.features, scaling, form.stored))
-        errors = weights * np.sum(errors, axis=0)
+        errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
         names = ", ".join(map(prepared.space.name, worst))
         clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise
@@ -292,7 +291,7 @@ class EpochMetrics:
         bias = float((real[known:] * prepared.map.offset[known:]).sum())
         real *= full_value(form.stored, form.signed)
         own = clamped_activations(train.features, prepared.scaling, real[:known])
-        return train.gather(train.in_order(own)) + bias
+        return train.in_order(own) + bias
 
     def _correction(self, z: FloatArray, *, limited: bool = True) -> float:
         """What the intercept lacks by these activations, without offsets; see `fit_intercept`."""

@@ -126,7 +126,7 @@ class Model:
                 raise UserError(f"{data.name} has {given} features, the model was trained with {known}")
             coefficients = np.zeros(given)
             coefficients[:known] = self.coefficients[:given]
-        return data.gather(data.in_order(_products(features, coefficients))) + self.intercept
+        return data.in_order(_products(features, coefficients)) + self.intercept
 
     def probabilities(self, z: FloatArray) -> FloatArray | None:
         """Probabilities of the classes at each activation, float64 (samples, 2); ``None`` if the loss gives none."""

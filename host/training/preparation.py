@@ -23,7 +23,7 @@ from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import FloatArray, Statistics, find_extremes, quantile_rows
 from p4sgd.host.data.table import TextColumn
 from p4sgd.host.devices.worker_image import bank_bytes
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, share_of
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard, prepare_images
 from p4sgd.host.image.contents import Values
@@ -71,9 +71,9 @@ def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Datas
     table = data.table
     if table is None or (table.plain and missing == "error"):
         return dataclasses.replace(data, table=None)
-    fit, own = EncodingFit(table, missing), trained[data.places(slice(None))]
-    fit.add(data.features if own.all() else data.features[own])
-    encoding = fit.finish(data.communicator)
+    fit = EncodingFit(table, missing)
+    fit.add(data.features if trained.all() else data.features[trained])
+    encoding = fit.finish()
     remarks = (*data.remarks, *encoding.remarks(int(trained.sum())))
     return dataclasses.replace(data.encoded(encoding), remarks=remarks)
 
@@ -108,7 +108,7 @@ def prepare(
         # No name keeps the ranges of millions of columns while these are packed.
         scaling, times = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), options)
     else:
-        scaling = start.scaling.for_samples(data.features, data.communicator)
+        scaling = start.scaling.for_samples(data.features)
     sums = not (options.bias and start.refit) or validation is not None or test
     return dataclasses.replace(
         prepare_rows(data, data.space, scaling, targets, options, placement, sums=sums),
@@ -176,7 +176,6 @@ def fit_scaling(
         rows.feature_blocks,
         lambda: rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
         options.scaling,
-        rows.communicator,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
         tails=not get_loss(options.loss).bounded,
         centred=whitened,
@@ -188,7 +187,9 @@ def fit_scaling(
     if isinstance(rows, Dataset) and rows.communicator.size > 1:
         from p4sgd.host.precondition.stage import whiten
 
-        return whiten(rows, scaling, options.damping, options.stored)
+        own = share_of(rows.communicator, rows.samples)
+        how = options.damping, options.stored, rows.communicator
+        return whiten(rows.features[own.start : own.stop], rows.samples, scaling, *how)
     moments = Moments.empty(rows.feature_count)
     each_block(partial(moments.add, scaling=scaling), rows.feature_blocks())
     return Whitening.fit(moments, scaling, options.damping, options.stored), None
@@ -210,7 +211,7 @@ def prepare_rows(
         placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
     )
     first = slice(max(1, min(rows.samples, _SAMPLED_VALUES // rows.feature_count)))
-    squares = rows.gather(square_norms(rows.local_features(first), scaling), first)  # before images take memory
+    squares = square_norms(rows.local_features(first), scaling)  # before images take memory
     row = targets.of_row(0)
     integers, importances = broadcast(rows.communicator, row.integers(options, rows.name))
     total = np.zeros(rows.feature_count if sums else 0, np.int64)
@@ -235,7 +236,6 @@ def prepare_rows(
         importances=importances,
         parts=parts,
     )
-    total = rows.communicator.all_sum(total) if sums else total
     heat, nonzeros = None, 0
     if isinstance(scaling, Scaling) and scaling.heat is not None:
         heat, nonzeros, scaling = partial(count_values, rows), int(scaling.heat.sum()), scaling.without_heat()
@@ -258,12 +258,9 @@ def prepare_rows(
 
 
 def quantized_rows(rows: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions, count: int) -> Values:
-    """What is not 0 in the first training samples, of all ranks, in the order of training; of whitened ones all is."""
-    which = slice(0, count)
+    """What is not 0 in the first training samples, in the order of training; of whitened ones all is."""
     assert isinstance(scaling, Scaling)
-    own = quantized_values(rows.local_features(which), scaling, options.stored, bias=options.bias)
-    own = own._replace(rows=rows.places(which)[own.rows])
-    return Values.join(rows.communicator.all_gather(own))
+    return quantized_values(rows.local_features(slice(0, count)), scaling, options.stored, bias=options.bias)
 
 
 def whitening_error(name: str) -> UserError:

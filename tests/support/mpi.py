@@ -21,21 +21,10 @@ def _missing():
 
 needs_mpi = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
 
-_MAIN = """
-import sys
-from p4sgd.host.cli.app import main
-try:
-    main()
-finally:
-    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-    sys.stderr.write(f"peak {peak.split()[1]}\\n")  # in one piece, beside what other ranks write
-"""
-"""The command, which in the end says the most memory that it had, in KiB."""
-
 
 def started(*words, ranks=None, **options):
     """Start ``p4sgd train`` with these words, as so many ranks or, with None, as a single process."""
-    command = [sys.executable, "-c", _MAIN, "train", *map(str, words)]
+    command = [sys.executable, Path(sys.executable).with_name("p4sgd"), "train", *map(str, words)]
     if ranks is not None:
         command = [MPIEXEC, "-n", str(ranks), *command, "--launcher", "mpi"]
     # Several ranks with several threads each would wait for each other's processors.
@@ -45,16 +34,14 @@ def started(*words, ranks=None, **options):
     )
 
 
-def train(*words, ranks=None, timeout=300, **options):
-    """Do so to the end: exit status, standard output, the lines of standard error, the peaks of memory in KiB."""
+def train(*words, ranks=None, **options):
+    """Do so to the end: exit status, standard output, the lines of standard error."""
     with started(*words, ranks=ranks, **options) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(timeout=300)
         finally:
             process.kill()
-    lines = err.splitlines()
-    peaks = [int(line.split()[1]) for line in lines if line.startswith("peak ")]
-    return process.returncode, out, [line for line in lines if not line.startswith("peak ")], peaks
+    return process.returncode, out, err.splitlines()
 
 
 def descendants(process, word):

@@ -26,7 +26,7 @@ def new_lab(tmp_path):
 
 
 def weights(*words, **options):
-    status, out, err, _ = train(*words, "--json", **options)
+    status, out, err = train(*words, "--json", **options)
     assert status == 0, err
     return json.loads(out)["weights_sha256"]
 
@@ -63,7 +63,7 @@ def test_as_many_ranks_as_workers(tmp_path):
     for port in range(RANKS):
         lines += ["[[workers]]", f'control = "unix:worker{port}"', f"port = {port}"]
     (tmp_path / "cluster.toml").write_text("\n".join(lines))
-    status, _, err, _ = train("breast_cancer", *CLUSTER, ranks=RANKS + 1, cwd=tmp_path)
+    status, _, err = train("breast_cancer", *CLUSTER, ranks=RANKS + 1, cwd=tmp_path)
     assert status == 2
     (line,) = err
     assert re.search(rf"cluster file has {RANKS} workers, not {RANKS + 1}$", line)

@@ -27,9 +27,7 @@ from p4sgd.host.data.formats.text_file import (
     find_encoding,
     is_utf8,
     line_blocks,
-    lines_before,
     open_data,
-    open_share,
     temporary_file,
 )
 from p4sgd.host.data.notation import Notation, other_notations
@@ -180,7 +178,7 @@ class CsvSource(TableSource):
         return RawLabels.from_column(label, self._notation)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        before = lines_before(self._utf8, self.ranks, self._form.skipped)
+        before = self._form.skipped
         blocks = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") for text in self._text())
         reader = csv.reader(itertools.chain.from_iterable(blocks), delimiter=self._form.delimiter)
         line = before
@@ -198,20 +196,20 @@ class CsvSource(TableSource):
 
     def _text(self) -> Iterator[bytes]:
         """The lines in blocks, none of which ends in a quoted field, which pyarrow would close there."""
-        with self._open() as (file, end):
+        with self._open() as file:
             done = 0
-            for text in line_blocks(file, _BLOCK_BYTES, end):
-                whole = text + self._rest_of_field(file, end, text, done)
+            for text in line_blocks(file, _BLOCK_BYTES):
+                whole = text + self._rest_of_field(file, text, done)
                 self._look_for_codes(whole, first=done == 0)
                 done += len(whole)
                 yield whole
 
-    def _rest_of_field(self, file: BinaryIO, end: int, text: bytes, done: int) -> bytes:
+    def _rest_of_field(self, file: BinaryIO, text: bytes, done: int) -> bytes:
         """Further lines up to the end of the quoted field in which a text ends, if it does, after ``done`` bytes of
         others; `UserError` if the field does not end, or is as long as only one can be that does not."""
         size, opened, parts = len(text), _open_quote(text, self._form.delimiter), []
         while opened is not None:
-            line = file.readline() if file.tell() < end else b""
+            line = file.readline()
             if not line or size - opened > _MAX_FIELD:
                 raise self._unclosed(done + opened)
             parts.append(line)
@@ -232,19 +230,20 @@ class CsvSource(TableSource):
             self._bare_codes = has(rb"0\d+")
 
     def _unclosed(self, left: int) -> UserError:
-        """The error of a quoted field that does not end, which begins after so many bytes of the share's lines."""
-        line = lines_before(self._utf8, self.ranks, self._form.skipped) + 1
-        with self._open() as (file, _):
+        """The error of a quoted field that does not end, which begins after so many bytes of the samples' lines."""
+        line = self._form.skipped + 1
+        with self._open() as file:
             while text := file.read(min(left, _BLOCK_BYTES)):
                 line += text.count(b"\n")
                 left -= len(text)
-        remedy = ": close its quote"
-        if self.ranks.rank + 1 < self.ranks.size:
-            remedy = " in the lines that this process reads: read the file with one process"
-        return UserError(f"{self.name}, line {line}: a quoted field does not end{remedy}")
+        return UserError(f"{self.name}, line {line}: a quoted field does not end: close its quote")
 
-    def _open(self) -> contextlib.AbstractContextManager[tuple[BinaryIO, int]]:
-        return open_share(self._utf8, self.ranks, self._form.skipped, self._watch)
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        with open_data(self._utf8, self._watch) as file:
+            for _ in range(self._form.skipped):
+                file.readline()
+            yield file
 
 
 def _open_quote(text: bytes, delimiter: str) -> int | None:

@@ -13,7 +13,6 @@ from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 
@@ -41,10 +40,9 @@ class NpySource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         mapped, columns = self._map(), self.columns
         self._samples = len(mapped)
-        share = share_of(self.ranks, self._samples)
-        step = max(1, len(share) if whole else BLOCK_VALUES // columns.count)
-        for first in range(share.start, share.stop, step) or (share.start,):
-            count = min(step, share.stop - first)
+        step = max(1, self._samples if whole else BLOCK_VALUES // columns.count)
+        for first in range(0, self._samples, step) or (0,):
+            count = min(step, self._samples - first)
             part = mapped[first : first + count] if whole else np.array(self._map()[first : first + count])
             beside = {role: part[:, place].astype(np.float64) for role, place in columns.beside.items()}
             labels = tuple(RawLabels(part[:, place]) for place in columns.labels)

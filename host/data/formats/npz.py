@@ -23,7 +23,6 @@ from p4sgd.host.data.formats.npy import check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, OFFSETS, WEIGHT
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 FEATURE_KEYS = ("features", "X", "x", "data")
@@ -49,19 +48,18 @@ class _StoredRows(NamedTuple):
 class NpzSource(Source):
     """An .npz file. Labels, and the row pointers of a sparse matrix, are read as a whole.
 
-    A single process that reads everything accepts matrices of any memory order and sparse format, and converts sparse
-    ones to CSR. To be read in blocks or by several ranks, a matrix must be stored by rows.
+    Read as a whole, a matrix may have any memory order and sparse format; sparse ones are converted to CSR. To be read
+    in blocks it must be stored by rows.
     """
 
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        with self._open(), self._features(whole=whole and self.ranks.size == 1) as stored:
+        with self._open(), self._features(whole=whole) as stored:
             self._shape = samples, _ = stored.shape
-            share = share_of(self.ranks, samples)
             labels = self._labels(samples, several=whole) if self.options.labels_needed else None
             beside = self._beside(samples)
-            first = share.start
+            first = 0
             while True:
-                end = share.stop if whole else stored.end(first)
+                end = samples if whole else stored.end(first)
                 features = checked(stored.rows(range(first, end)), self.name)
                 check_finite(features, self.name, first)
                 yield Rows(
@@ -70,7 +68,7 @@ class NpzSource(Source):
                     {role: values[first:end] for role, values in beside.items()},
                 )
                 first, self._done = end, end / max(1, samples)
-                if first >= share.stop:
+                if first >= samples:
                     return
 
     def settle(self) -> FeatureSpace:

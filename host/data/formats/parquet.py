@@ -15,7 +15,6 @@ from p4sgd.host.data.columns import Columns, choose_columns
 from p4sgd.host.data.formats.source import BLOCK_VALUES, NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
 from p4sgd.host.data.table import NumberColumn, Table
-from p4sgd.host.distributed.communicator import share_of
 from p4sgd.host.errors import UserError
 
 
@@ -70,22 +69,15 @@ class ParquetSource(TableSource):
         yield from self._known_rows()
 
     def _arrays(self) -> Iterator[Arrays]:
-        """The rows in batches. Row groups without any rows of the share are not read."""
+        """The rows in batches."""
         columns, first = self.columns, 0
         step = max(1, BLOCK_VALUES // columns.count)
         with self._open() as file:
-            rows = share_of(self.ranks, file.metadata.num_rows)
             for group in range(file.num_row_groups):
-                end = first + file.metadata.row_group(group).num_rows
-                if first < rows.stop and rows.start < end:
-                    for batch in file.iter_batches(batch_size=step, row_groups=[group]):
-                        own = range(max(first, rows.start), min(first + batch.num_rows, rows.stop))
-                        if own:
-                            part = batch.slice(own.start - first, len(own))
-                            yield Arrays.of(own.start, columns, [part.column(place) for place, *_ in self._kinds])
-                        first += batch.num_rows
-                        self._done = first / file.metadata.num_rows
-                first = end
+                for batch in file.iter_batches(batch_size=step, row_groups=[group]):
+                    yield Arrays.of(first, columns, [batch.column(place) for place, *_ in self._kinds])
+                    first += batch.num_rows
+                    self._done = first / file.metadata.num_rows
 
     def _locate(self, row: int, column: int) -> str:
         return f"{self.name}, row {row + 1}, {self.columns[column]}"

@@ -1,7 +1,4 @@
-"""Base class of the readers of data files, which give samples in blocks, and data sets made of these.
-
-A reader knows the share of the rows that it reads; `read` joins the shares of all ranks.
-"""
+"""Base class of the readers of data files, which give samples in blocks, and data sets made of these."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +20,6 @@ from p4sgd.host.data.formats.text_file import check_compression
 from p4sgd.host.data.matrix import Features, find_not_finite
 from p4sgd.host.data.sample_numbers import OFFSET, ROLES, WEIGHT, check_numbers, offsets_of
 from p4sgd.host.data.table import Table
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
 
 BLOCK_VALUES = 1 << 19
@@ -54,8 +50,8 @@ class NotNumbersError(Exception):
 class Source(ABC):
     """A data file, of which only the first bytes are read before `blocks`. Each format is a subclass.
 
-    ``name`` is what messages call it, by default the path, ``guessed`` the name of the format, if it was only guessed,
-    and ``ranks`` share the rows: the share of this one is read.
+    ``name`` is what messages call it, by default the path, and ``guessed`` the name of the format, if it was only
+    guessed.
     ``space``, the features, and ``remarks`` for the user are known once all blocks have been read; ``table``, the
     contents of the columns of a table, after the first pass. ``ids`` are header, or number, and texts of the column
     ``id_column``, if it is chosen; empty for missing ones.
@@ -69,7 +65,6 @@ class Source(ABC):
         self.name = name or str(path)
         self.options = options
         self.guessed = guessed
-        self.ranks: Communicator = SINGLE_PROCESS
         self.space: FeatureSpace | None = None
         self.table: Table | None = None
         self.remarks: tuple[str, ...] = ()
@@ -98,26 +93,26 @@ class Source(ABC):
 
     @abstractmethod
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
-        """The samples of the share in order, in bounded memory unless the file is read as a ``whole``.
+        """The samples in order, in bounded memory unless the file is read as a ``whole``.
 
         Raises `UserError`, which names file and line, or row and column, or `NotNumbersError` if the columns of a table
         are not known yet, and may not hold numbers alone.
         """
 
     def survey(self) -> Table:
-        """Find out what the columns hold, from all rows of all ranks."""
+        """Find out what the columns hold, from all rows."""
         raise NotImplementedError
 
     @abstractmethod
     def settle(self) -> FeatureSpace:
-        """The features of the samples, from all blocks of all ranks; may add remarks."""
+        """The features of the samples, from all blocks; may add remarks."""
 
     def finish(self, features: Any) -> Features:
         """The features of all blocks as those of `settle`; may add remarks."""
         return cast("Features", features)
 
     def label_place(self, sample: int, target: int) -> str | None:
-        """Where a label of a sample of the share is, for messages, if the format has lines."""
+        """Where a label of a sample is, for messages, if the format has lines."""
         return None
 
     @contextmanager
@@ -155,16 +150,15 @@ class Scan:
         return self.samples.labels.size
 
 
-def read(source: Source, ranks: Communicator = SINGLE_PROCESS) -> Dataset:
-    """All samples of a file as one data set. With several ranks, each reads its share."""
-    source.ranks = ranks
+def read(source: Source, **more: Any) -> Dataset:
+    """All samples of a file as one data set; ``more`` are fields of it."""
     with source.explained():
         joined = _Joined(source, keep=True)
         space = source.settle()
         features = source.finish(joined.features())
         samples = joined.labelled(features.shape[0])
         table = source.table if source.options.like is None else None
-        return with_features(samples, features, space, ranks, remarks=source.remarks, table=table)
+        return with_features(samples, features, space, remarks=source.remarks, table=table, **more)
 
 
 def scan(source: Source, on_block: Callable[[], None] = lambda: None) -> Scan:
@@ -198,7 +192,6 @@ class _Joined:
         self._arrays: list[GrowingArray] = []
         self._labels: list[tuple[RawLabels, ...]] = []
         self._beside: list[tuple[int, Mapping[str, npt.NDArray[np.float64]]]] = []
-        known = True
         try:
             for rows in self._source.blocks(whole=keep):
                 self._add(rows)
@@ -206,8 +199,8 @@ class _Joined:
                     self._keep(rows.features)
                 on_block()
         except NotNumbersError:
-            known = False
-        return all(self._source.ranks.all_gather(known))
+            return False
+        return True
 
     def _add(self, rows: Rows) -> None:
         self.sparse = not isinstance(rows.features, np.ndarray)
@@ -242,29 +235,27 @@ class _Joined:
         return SparseRows(*parts) if self.sparse else parts[0].reshape(self.samples, -1)
 
     def labelled(self, samples: int) -> LabelledSamples:
-        """Labels, weights and offsets of all samples of all ranks, of which this one has so many."""
-        source, ranks = self._source, self._source.ranks
+        """Labels, weights and offsets of all samples, of which there are so many."""
+        source = self._source
         own: dict[str, Any] = {}
         for role in ROLES:
-            if any(ranks.all_gather(any(role in beside for _, beside in self._beside))):
+            if any(role in beside for _, beside in self._beside):
                 usual = 0.0 if role == OFFSET else 1.0  # of those that name none
                 parts = (beside.get(role, np.full(count, usual)) for count, beside in self._beside)
-                values = np.concatenate(ranks.all_gather(np.concatenate([np.empty(0), *parts])))
+                values = np.concatenate([np.empty(0), *parts])
                 if role == WEIGHT:
                     own["sample_weights"] = check_numbers(values, role, source.name)
                 else:
                     own |= {"offsets": offsets_of(values, role, source.name), "offset_kind": role}
-        shares = ranks.all_gather([RawLabels.join(parts) for parts in zip(*self._labels, strict=True)])
-        counts, encoded = ranks.all_gather(samples), []
-        for target, of_ranks in enumerate(zip(*filter(None, shares), strict=True)):
+        encoded = []
+        for target, of_blocks in enumerate(zip(*self._labels, strict=True)):
             try:
-                encoded.append(RawLabels.join(of_ranks).encode())
+                encoded.append(RawLabels.join(of_blocks).encode())
             except LabelError as error:
-                row = error.sample - sum(counts[: ranks.rank])
-                place = source.label_place(row, target) if 0 <= row < samples else None
+                place = source.label_place(error.sample, target)
                 raise UserError(f"{place}: the label {error.problem}" if place else f"{source.name}: {error}") from None
         if not encoded:
-            return LabelledSamples(source.name, np.zeros(sum(counts)), labelled=False, **own)
+            return LabelledSamples(source.name, np.zeros(samples), labelled=False, **own)
         values, names = encoded[0]
         if len(encoded) > 1:
             assert source.columns is not None

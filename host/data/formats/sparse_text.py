@@ -20,7 +20,7 @@ from p4sgd.host.data.cells import TOO_LARGE, RawLabels, is_too_large
 from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source, SparseRows, csr
-from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
+from p4sgd.host.data.formats.text_file import line_blocks, open_data
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import number
 from p4sgd.host.data.sample_numbers import OFFSET, WEIGHT
@@ -110,8 +110,8 @@ class SparseTextSource(Source):
     def blocks(self, *, whole: bool = False) -> Iterator[Rows]:
         known, lines, compiled = self.space, 0, False
         self._samples, self._unlabelled, self._least, self._most = 0, 0, MAX_INDEX, -1
-        with open_share(self.path, self.ranks, on_open=self._watch) as (file, end):
-            for text in line_blocks(file, _BLOCK_BYTES, end):
+        with open_data(self.path, self._watch) as file:
+            for text in line_blocks(file, _BLOCK_BYTES):
                 compiled |= len(text) >= _COMPILED_BYTES
                 text += b"" if text.endswith(b"\n") else b"\n"
                 count = text.count(b"\n")
@@ -135,11 +135,9 @@ class SparseTextSource(Source):
             yield Rows(SparseRows(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)))
 
     def settle(self) -> FeatureSpace:
-        like = self.options.like
-        samples, leasts, mosts = zip(*self.ranks.all_gather((self._samples, self._least, self._most)), strict=True)
-        if not any(samples):
+        like, least, most = self.options.like, self._least, self._most
+        if not self._samples:
             raise UserError(f"{self.name}: there are no samples")
-        least, most = min(leasts), max(mosts)
         if like is None and most < least:
             raise UserError(f"{self.name}: no sample has a feature")
         if self._zero_based is None and most >= least:
@@ -155,8 +153,7 @@ class SparseTextSource(Source):
             columns -= 1
         if like is not None and self._width > like.count:  # hashed features are all there
             beyond = columns[columns >= like.count]
-            counts, kinds = zip(*self.ranks.all_gather((beyond.size, np.unique(beyond))), strict=True)
-            values, different = sum(counts), np.unique(np.concatenate(kinds)).size
+            values, different = beyond.size, np.unique(beyond).size
             self.remarks = (
                 f"{values:,} value{'s' * (values > 1)} of {different:,} feature{'s' * (different > 1)} beyond the "
                 f"{like.count:,} that the model knows: left out",
@@ -167,7 +164,7 @@ class SparseTextSource(Source):
         return cast("Features", matrix)
 
     def _parse(self, text: bytes, count: int, lines: int, *, compiled: bool) -> Rows:
-        """The samples of so many lines, which come after others of the share."""
+        """The samples of so many lines, which come after others."""
         most = len(text) // self._LEAST_BYTES + 1
         of_each = np.empty(count), np.ones(count), np.zeros(count)
         out = Parsed(np.empty(most), np.empty(most, np.int32), np.empty(count, np.int64), *of_each)
@@ -186,7 +183,7 @@ class SparseTextSource(Source):
             try:
                 parsed = self._parse_line(text[at:end])
             except UserError as error:
-                line = 1 + lines_before(self.path, self.ranks) + lines + text.count(b"\n", 0, at)
+                line = 1 + lines + text.count(b"\n", 0, at)
                 reason = "holds a zero byte: this is no text file" if b"\0" in text[at:end] else error
                 raise UserError(f"{self.name}, line {line}: {reason}") from None
             if parsed is not None:

@@ -138,9 +138,7 @@ class TableSource(Source):
         survey = Survey(names, count, self._notation, categorical=chosen, dates=self.options.dates)
         for arrays in self._arrays():
             survey.add(arrays.features, arrays.first)
-        table = survey.finish(
-            self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes, ranks=self.ranks
-        )
+        table = survey.finish(self.name, gaps=self.options.takes_gaps, tell=self._tell, codes=self._quoted_codes)
         self._surveyed_remarks = survey.remarks
         return table
 
@@ -159,15 +157,15 @@ class TableSource(Source):
 
     def settle(self) -> FeatureSpace:
         columns, like = self.columns, self.options.like
-        if not any(self.ranks.all_gather(self._found.rows)):
+        if not self._found.rows:
             raise UserError(f"{self.name}: there are no samples")
         if self.table is None:
             self.table = self._plain_table()
         if like is None:
-            found = self._found.remarks(self.table, self.ranks)
+            found = self._found.remarks(self.table)
             self.remarks = (*columns.remarks, *self._surveyed_remarks, *found)
         elif like.encoding is not None:
-            self.remarks = (*columns.remarks, *unknown_remarks(self.ranks.all_gather(self._unknown)))
+            self.remarks = (*columns.remarks, *unknown_remarks(self._unknown))
             return replace(like, reading=self._reading)
         else:
             self.remarks = columns.remarks

@@ -1,4 +1,4 @@
-"""Text files, compressed or not, read as a whole or in shares of equal size. All errors in reading are `UserError`."""
+"""Text files, compressed or not, read in blocks of whole lines. All errors in reading are `UserError`."""
 
 import bz2
 import codecs
@@ -6,7 +6,6 @@ import gzip
 import io
 import lzma
 import re
-import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from p4sgd.host.distributed.communicator import Communicator, share_of
 from p4sgd.host.errors import UserError
 from p4sgd.host.files import write_error
 
@@ -134,57 +132,12 @@ def temporary_file(blocks: Iterable[bytes]) -> Any:
     return file
 
 
-@contextmanager
-def open_share(
-    path: Path, ranks: Communicator, skipped: int = 0, on_open: Callable[[BinaryIO], None] = lambda raw: None
-) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a text file, as `open_data`, at the beginning of this rank's share of its lines; and the share's end.
-
-    Shares have the same number of bytes, rounded to whole lines. A line break in quotes counts as the end of a line.
-    The ``skipped`` lines at the beginning belong to no share.
-    """
-    with open_data(path, on_open) as file:
-        begin, end = _bounds(file, ranks, skipped)
-        file.seek(begin)
-        yield file, end
-
-
-def lines_before(path: Path, ranks: Communicator, skipped: int = 0) -> int:
-    """Number of lines before those of `open_share`. Reads the file up to there."""
-    if ranks.size == 1:
-        return skipped
-    with open_data(path) as file:
-        begin, _ = _bounds(file, ranks, skipped)
-        file.seek(0)
-        return sum(block.count(b"\n") for block in line_blocks(file, _BLOCK, begin))
-
-
-def line_blocks(file: BinaryIO, size: int, end: int) -> Iterator[bytes]:
-    """A file up to the end of a line, in blocks of whole lines: ``size`` bytes and the rest of the last line."""
-    while block := file.read(min(size, end - file.tell())):
-        yield block + file.readline() if file.tell() < end else block
+def line_blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The rest of a file in blocks of whole lines: ``size`` bytes and the rest of the last line."""
+    while block := file.read(size):
+        yield block if block.endswith(b"\n") else block + file.readline()
 
 
 def one_word_each(line: bytes) -> bytes:
     """A line of LIBSVM's format without the blanks before values: some programs write ``63: .50``."""
     return re.sub(rb":\s+", b":", line)
-
-
-def _bounds(file: BinaryIO, ranks: Communicator, skipped: int) -> tuple[int, int]:
-    """Offsets at which a share begins and ends; that of a single process has no end."""
-    for _ in range(skipped):
-        file.readline()
-    start = file.tell()
-    if ranks.size == 1:
-        return start, sys.maxsize
-    share = share_of(ranks, file.seek(0, io.SEEK_END) - start)
-
-    def line_at(place: int) -> int:
-        """Offset of the first line that begins at ``place`` or later."""
-        if place > 0:
-            file.seek(start + place - 1)
-            file.readline()
-            return file.tell()
-        return start
-
-    return line_at(share.start), line_at(share.stop)

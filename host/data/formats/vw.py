@@ -35,8 +35,8 @@ class VwSource(SparseTextSource):
     _limits = None
 
     def settle(self) -> FeatureSpace:
-        left_out = sum(self.ranks.all_gather(self._unlabelled))
-        if left_out and not any(self.ranks.all_gather(self._samples)):
+        left_out = self._unlabelled
+        if left_out and not self._samples:
             raise UserError(f"{self.name}: no line has a label")
         if left_out:
             self.remarks = (f"{left_out:,} line{'s have' if left_out > 1 else ' has'} no label: left out",)

@@ -1,7 +1,6 @@
-"""A data file read in blocks, or by several ranks, is what one process reads as a whole, mistakes included."""
+"""A data file read in blocks is what is read as a whole, mistakes included."""
 
 import io
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +10,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, read_in_blocks, use_small_blocks, write_data
-from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.data.formats.text_file import line_blocks, lines_before, open_share
+from p4sgd.host.data.formats.text_file import line_blocks, open_data
 from p4sgd.host.errors import UserError
-
-SIZES = [2, 3, 8]
 
 
 @pytest.fixture
@@ -29,21 +25,8 @@ def dense(features):
     return features if isinstance(features, np.ndarray) else features.toarray()
 
 
-def check_shares(source, size, **options):
-    """Read a source whole and in shares, and compare; returns how many samples each rank has."""
-    whole = read_dataset(source, **options)
-    parts = run_ranks(size, lambda ranks: read_dataset(source, communicator=ranks, **options))
-    for part in parts:
-        assert part.space == whole.space
-        assert np.array_equal(part.labels, whole.labels)
-        assert (part.label_names, part.labelled, part.sparse) == (whole.label_names, whole.labelled, whole.sparse)
-        assert part.features.dtype == whole.features.dtype
-    assert dense(whole.features).tobytes() == np.concatenate([dense(part.features) for part in parts]).tobytes()
-    return [part.features.shape[0] for part in parts]
-
-
 def check_blocks(path, **options):
-    """The same of blocks; returns their number."""
+    """Read a file whole and in blocks, and compare; returns their number."""
     whole, (blocks, count) = read_dataset(path, **options), read_in_blocks(path, **options)
     assert dense(blocks.features).tobytes() == dense(whole.features).tobytes()
     assert blocks.features.dtype == whole.features.dtype
@@ -59,11 +42,6 @@ def check_blocks(path, **options):
 def test_every_format(tmp_path, small_blocks, name, texts):
     path = write_data(tmp_path, name, *make_samples(5, texts=texts))
     assert check_blocks(path) > 3
-    for size in SIZES:
-        counts = check_shares(path, size)
-        assert max(counts) < 2 * 60 / size
-    few = write_data(tmp_path, name, *make_samples(5, 2, texts=texts))
-    assert sorted(check_shares(few, 7)) == [0] * 5 + [1] * 2
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8", "compressed", "row groups", "iris", "signs", "from 0", "words"])
@@ -90,36 +68,25 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
         np.savez(path, X=x if kind == "iris" else (10 * x).astype(kind), y=labels)
     source, options = kind if kind == "iris" else path, {"hash_bits": 6} if kind == "words" else {}
     check_blocks(source, **options)
-    for size in SIZES:
-        counts = check_shares(source, size, **options)
-        assert max(counts) - min(counts) <= (3 if kind in ("signs", "from 0", "words") else 1)
 
 
 @settings(max_examples=100)
 @given(
     lines=st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=20),
     ended=st.booleans(),
-    size=st.integers(1, 9),
-    skipped=st.integers(0, 3),
     block_size=st.integers(1, 30),
     mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
 )
-def test_every_line_is_in_one_share(lines, ended, size, skipped, block_size, mark, tmp_path_factory):
+def test_blocks_have_whole_lines(lines, ended, block_size, mark, tmp_path_factory):
     path = tmp_path_factory.mktemp("lines") / "file.txt"
     text = b"\n".join(lines) + b"\n" * ended
     if text.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\xef\xbb\xbf")):
         text = b"." + text
     path.write_bytes(mark + text)
-    skipped = min(skipped, text.count(b"\n"))
-    first, found = skipped, []
-    for rank in range(size):
-        ranks = SimpleNamespace(rank=rank, size=size)
-        with open_share(path, ranks, skipped) as (file, end):
-            share = [line for block in line_blocks(file, block_size, end) for line in io.BytesIO(block)]
-        assert not share or lines_before(path, ranks, skipped) == first
-        first += len(share)
-        found += share
-    assert found == list(io.BytesIO(text))[skipped:]
+    with open_data(path) as file:
+        blocks = list(line_blocks(file, block_size))
+    assert [line for block in blocks for line in io.BytesIO(block)] == list(io.BytesIO(text))
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
 
 
 CSC = scipy.sparse.csc_array(np.eye(4))
@@ -136,6 +103,5 @@ BY_COLUMNS = {"format": b"csc", "shape": CSC.shape, "data": CSC.data, "indices":
 def test_archives_that_cannot_be_read_in_parts(tmp_path, arrays, words):
     path = tmp_path / "data.npz"
     np.savez(path, **arrays)
-    for read in (read_in_blocks, lambda path: run_ranks(2, lambda ranks: read_dataset(path, communicator=ranks))):
-        with pytest.raises(UserError, match=words):
-            read(path)
+    with pytest.raises(UserError, match=words):
+        read_in_blocks(path)

@@ -4,14 +4,12 @@ import io
 import shlex
 import threading
 from contextlib import nullcontext as nothing
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import csv_file
@@ -154,7 +152,7 @@ def test_files_are_read_by_no_other_thread(tmp_path, monkeypatch, last):
             return super().readline(size)
 
     path = write(tmp_path, "1,2,0\n3,4,1\n" * 1000 + last)
-    monkeypatch.setattr(csv_file, "open_share", lambda *_: nothing((Watched(path.read_bytes()), path.stat().st_size)))
+    monkeypatch.setattr(csv_file, "open_data", lambda *_: nothing(Watched(path.read_bytes())))
     with pytest.raises(UserError, match="line 2001") if "x" in last else nothing():
         read_dataset(path)
     assert threads == {threading.get_ident()}
@@ -268,30 +266,22 @@ def test_strict_groups_of_digits_and_ways_to_read_a_number():
     assert not any(map(other_notations, ["x", "1-5", "12:30", "1.2.3", "2024-01-05", "31.12.2024", "1,2,3", ""]))
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_digits_in_quotes_after_a_0_are_texts(tmp_path, monkeypatch, size):
+def test_digits_in_quotes_after_a_0_are_texts(tmp_path, monkeypatch):
     """Wherever in the file such digits are, and only in columns that have them."""
     codes = ['"94016"'] * 40 + ['"01001"'] + ['"60601"'] * 40
     lines = [f'{code},"{place}",{place % 2}\n' for place, code in enumerate(codes)]
     quoted = write(tmp_path, "zip,n,y\n" + "".join(lines))
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 100)
-    (tables,) = {read.table for read in run_ranks(size, lambda ranks: read_dataset(quoted, communicator=ranks))}
-    assert [column.to_json()["values"] for column in tables.columns] == [("01001", "60601", "94016"), None]
+    table = read_dataset(quoted).table
+    assert [column.to_json()["values"] for column in table.columns] == [("01001", "60601", "94016"), None]
     plain = write(tmp_path, "zip,n,y\n" + "".join(lines[40:] + lines[:40]).replace('"', ""))
     told = "zip has digits after a 0, such as 01, which are taken for numbers: --categorical zip makes texts of them"
     for categorical, first, remarks in (([], 1001, (told,)), (["zip"], 0, ())):
-        read = run_ranks(
-            size, lambda ranks, which=categorical: read_dataset(plain, categorical=which, communicator=ranks)
-        )
-        assert (read[0].features[0, 0], read[0].remarks) == (first, remarks)
+        read = read_dataset(plain, categorical=categorical)
+        assert (read.features[0, 0], read.remarks) == (first, remarks)
 
 
 def test_the_end_of_a_field_is_not_looked_for_without_limit(tmp_path, monkeypatch):
-    """Nor in what another rank reads: shares end at line breaks, also those in quotes."""
-    path = write(tmp_path, 'x,c,label\n1,"p\nq",0\n2,"' + "p\n" * 30 + '",1\n3,"p\nq",1\n')
-    ranks = SimpleNamespace(rank=0, size=2, all_gather=lambda value: [value, value])
-    with pytest.raises(UserError, match=f"^{path}, line 4: a quoted field does not end in the lines that this process"):
-        read_dataset(path, communicator=ranks)
     monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 10)
     monkeypatch.setattr(csv_file, "_MAX_FIELD", 100)
     path = write(tmp_path, 'x,label\n1,a\n2,"b\n' + "3,a\n" * 100 + '4,b"\n')

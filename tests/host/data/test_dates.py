@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.data_files import encoded
-from support.ranks import run_ranks
 
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.errors import UserError
-from p4sgd.host.training.preparation import encode
 
 MOMENTS = st.datetimes(datetime.datetime(1000, 1, 1), datetime.datetime(9999, 12, 31))
 
@@ -81,12 +79,6 @@ def test_formats_and_ranks_make_the_same(tmp_path, dates, missing):
         by_day = encoded(other, missing, dates=dates)
         assert identify(by_day).sha256 == identify(whole).sha256
         assert np.array_equal(read_dataset(path, like=by_day.space).features, whole.features)
-
-    def read(ranks):
-        data = read_dataset(path, missing=missing, dates=dates, communicator=ranks)
-        return identify(encode(data, np.ones(16, bool), missing))
-
-    assert run_ranks(3, read) == [identify(whole)] * 3
     assert space_from_json(space_to_json(whole.space)) == whole.space
     again = read_dataset(path, like=whole.space)
     assert np.array_equal(again.features, whole.features)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.data_files import SPARSE, X, Y, make_samples, read_in_blocks, use_small_blocks, write_data
-from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import sparse_text
@@ -209,16 +208,7 @@ def put(folder, name, content):
 
 @pytest.mark.parametrize(("name", "content", "options", "message"), CASES)
 def test_mistakes(tmp_path, monkeypatch, name, content, options, message):
-    """Of ranks the one that has the place tells it; of labels also others, without it."""
-    path, told, words = put(tmp_path, name, content), [], ".*".join(map(re.escape, message.split("…")))
-
-    def read(ranks):
-        try:
-            read_dataset(path, communicator=ranks, **options)
-        except UserError as error:
-            told.append(str(error))
-            raise
-
+    path, words = put(tmp_path, name, content), ".*".join(map(re.escape, message.split("…")))
     with pytest.raises(UserError, match=f"^{path}{words}"):
         read_dataset(path, **options)
     use_small_blocks(monkeypatch)
@@ -226,9 +216,6 @@ def test_mistakes(tmp_path, monkeypatch, name, content, options, message):
         monkeypatch.setattr(sparse_text, "_COMPILED_BYTES", least)
         with pytest.raises(UserError, match=f"^{path}{words}"):
             read_in_blocks(path, **options)
-    with pytest.raises(UserError):
-        run_ranks(3, read)
-    assert "label" in message or any(re.match(f"{path}{words}", each) for each in told)
 
 
 def test_damage_in_compressed_files_comes_first(tmp_path):

@@ -1,11 +1,10 @@
-"""Weights and offsets of samples in files of every format: read as a whole, in blocks, by ranks; and mistakes."""
+"""Weights and offsets of samples in files of every format: read as a whole and in blocks; and mistakes."""
 
 import re
 
 import numpy as np
 import pytest
 from support.data_files import make_samples, read_in_blocks, use_small_blocks, write_data
-from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.errors import UserError
@@ -47,7 +46,7 @@ def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind):
         return (here, other) if kind == "weights" else (other, here)
 
     expected = np.log(numbers) if kind == "exposure" else numbers
-    for part in (whole, blocks, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks, **reading))):
+    for part in (whole, blocks):
         here, other = found(part)
         assert (here.tolist(), other) == (expected.tolist(), None)
     assert (found(unlabelled)[0] is None) == (kind == "weights")
@@ -59,10 +58,10 @@ def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind):
 
 
 def test_lines_without_importance_weigh_1(tmp_path):
-    """Also if only one of several blocks or ranks has any other."""
+    """Also if only one of several blocks has any other."""
     path = tmp_path / "some.vw"
     path.write_text("1 | a b\n" * 30 + "-1 2.5 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
-    for part in (read_dataset(path), *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks))):
+    for part in (read_dataset(path), read_in_blocks(path)[0]):
         assert part.sample_weights.tolist() == [1] * 30 + [2.5, 3] + [1] * 30
     path.write_text("1 1.0 | a b\n-1 | c\n")
     assert read_dataset(path).sample_weights is None, "none of them differs"
@@ -98,7 +97,7 @@ def test_bases_are_offsets(tmp_path):
     path = tmp_path / "some.vw"
     path.write_text("1 | a b\n" * 30 + "-1 2.5 -0.75 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
     data = read_dataset(path)
-    for part in (data, *run_ranks(3, lambda ranks: read_dataset(path, communicator=ranks))):
+    for part in (data, read_in_blocks(path)[0]):
         assert part.offsets.tolist() == [0] * 30 + [-0.75] + [0] * 31
     plain, other = tmp_path / "plain.vw", tmp_path / "other.vw"
     plain.write_text("1 | a b\n-1 | c\n")

@@ -9,7 +9,6 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from support.ranks import run_ranks
 from support.skewed import DISTRIBUTIONS
 
 from p4sgd.host.data import Scaling
@@ -17,7 +16,6 @@ from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
 from p4sgd.host.data.quantization import feature_values, quantize, steps
 from p4sgd.host.data.scaling import CENTRED, KINDS, REACH, bias_integer
 from p4sgd.host.data.statistics import Statistics, find_extremes, order_statistics, scaled
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(
@@ -144,9 +142,11 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(
     matrix = narrow if single and np.isfinite(narrow).all() else matrix
     edges = [0, *sorted(min(cut, len(matrix)) for cut in cuts), len(matrix)]
 
-    def bits(features, *ranks):
+    def bits(features, parts):
         try:
-            scaling = Scaling.fit(features, kind, *ranks, planes=planes, tails=tails)
+            statistics = find_extremes(parts, features.shape[1], features.shape[0])
+            how = {"planes": planes, "tails": tails}
+            scaling = Scaling.fit_blocks(statistics, lambda: parts, lambda: features, kind, **how)
         except UserError as error:
             return str(error)
         about = scaling.kind, scaling.reason, scaling.signed, scaling.crowded
@@ -154,12 +154,12 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(
 
     features = form(matrix)
     parts = [features[first:last] for first, last in itertools.pairwise(edges)]
-    one = bits(features)
-    assert run_ranks(len(parts), lambda ranks: bits(parts[ranks.rank], ranks)) == [one] * len(parts)
+    one = bits(features, (features,))
+    assert bits(features, parts) == one
     if isinstance(one, str):
         return
     if kind not in CENTRED:
-        assert bits(matrix) == one
+        assert bits(matrix, (matrix,)) == one
     scaling = Scaling.fit(features, kind, planes=planes, tails=tails)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         q = quantize(np.clip(scaling.apply(features), -2, 2), planes, scaling.signed)
@@ -235,20 +235,15 @@ def test_none_is_one_power_of_two(matrix, planes, power):
     assert (q == exact)[exact == np.round(exact)].all()
 
 
-@given(
-    values=arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=FINITE), size=st.integers(1, 4)
-)
+@given(values=arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=FINITE))
 @settings(deadline=None)
-def test_order_statistics(values, size):
+def test_order_statistics(values):
     last = len(values) - 1
     expected = np.sort(values, axis=0)
     places = [place for p in (0.5, 0.25, 0.1, 0.05, 0.01) for place in (int(p * last), last - int(p * last))]
-    edges = np.linspace(0, len(values), size + 1).astype(int)
-    for found in run_ranks(
-        size, lambda ranks: order_statistics(values[edges[ranks.rank] : edges[ranks.rank + 1]], ranks)
-    ):
-        assert np.array_equal(found, expected[places])
-        assert not np.signbit(found[found == 0]).any()
+    found = order_statistics(values)
+    assert np.array_equal(found, expected[places])
+    assert not np.signbit(found[found == 0]).any()
 
 
 def test_numbers_at_the_edges():
@@ -396,7 +391,6 @@ def test_sums_as_defined(seed, dtype, spread):
     sums = []
     for least in (0, x.size + 1):
         statistics = find_extremes((x,), x.shape[1], x.shape[0])
-        statistics.join(SINGLE_PROCESS)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("p4sgd.host.data.statistics.COMPILED_VALUES", least)
             statistics.add_sums(x)

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 from support.data_files import read_in_blocks
-from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset
 from p4sgd.host.data.formats import sparse_text
@@ -97,10 +96,9 @@ def test_lines_without_a_label_are_left_out(tmp_path, parser):
     lines = b"1 |a b\n|a c\n-1 |a d\n 'tag |a e\ntag|a f\n"
     path = write(tmp_path, lines, "data.vw")
     labelled = read_dataset(write(tmp_path, b"1 |a b\n-1 |a d\n", "labelled.vw"))
-    for size in (1, 3):
-        for data in run_ranks(size, lambda ranks: read_dataset(path, communicator=ranks)):
-            assert (data.labels.tolist(), data.remarks) == ([1, -1], ("3 lines have no label: left out",))
-    assert (read_dataset(path).features != labelled.features).nnz == 0
+    data = read_dataset(path)
+    assert (data.labels.tolist(), data.remarks) == ([1, -1], ("3 lines have no label: left out",))
+    assert (data.features != labelled.features).nnz == 0
     assert read_in_blocks(path)[0].remarks == data.remarks
     assert read_dataset(path, labels_needed=False).samples == 5
     check_mistake(write(tmp_path, b"|a b\n| c\n", "none.vw"), ": no line has a label")
@@ -152,7 +150,7 @@ def test_labels_that_are_not_needed_may_be_anything_or_missing(tmp_path, parser)
 
 
 def test_width_of_the_training_data(tmp_path):
-    """Features that the model lacks are told, of all ranks, however many have samples with such features."""
+    """Features that the model lacks are told."""
     path = write(tmp_path, LIBSVM + b"1 2:1 4:1\n" * 1000)
     wide = [[*row, 0] for row in DENSE] + [[0, 1, 0, 1]] * 1000
     for known, remarks in {
@@ -161,12 +159,9 @@ def test_width_of_the_training_data(tmp_path):
         4: (),
         5: (),
     }.items():
-        like = FeatureSpace(known)
-        for ranks in (1, 3):
-            parts = run_ranks(ranks, lambda each, like=like: read_dataset(path, like=like, communicator=each))
-            assert [part.remarks for part in parts] == [remarks] * ranks
-            features = scipy.sparse.vstack([part.features for part in parts]).toarray()
-            assert features.tolist() == [[*row, 0][:known] for row in wide]
+        data = read_dataset(path, like=FeatureSpace(known))
+        assert data.remarks == remarks
+        assert data.features.toarray().tolist() == [[*row, 0][:known] for row in wide]
     empty = write(tmp_path, b"1\n-1\n", "labels-only")
     assert read_dataset(empty, like=FeatureSpace(4)).features.toarray().tolist() == [[0] * 4] * 2
 

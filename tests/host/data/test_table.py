@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 from support.data_files import encoded, read_in_blocks, use_small_blocks
-from support.ranks import run_ranks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
@@ -145,7 +144,7 @@ def test_means_are_exact_however_rows_are_divided(values, parts):
 
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
-def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
+def test_formats_and_blocks_make_the_same(tmp_path, monkeypatch, missing):
     path, stored = tmp_path / "titanic.csv", tmp_path / "titanic.parquet"
     for each in (path, stored):
         write_table(make_table("titanic", samples=200), each)
@@ -156,13 +155,6 @@ def test_formats_blocks_and_ranks_make_the_same(tmp_path, monkeypatch, missing):
         assert identify(encoded(source, missing)) == identify(whole)
         blocks, _ = read_in_blocks(source, missing=missing)
         assert np.array_equal(blocks.encoded(whole.space.encoding).features, whole.features)
-
-        def read(ranks, source=source):
-            data = read_dataset(source, missing=missing, communicator=ranks)
-            made = encode(data, np.arange(data.samples) % 3 > 0, missing)
-            return identify(made), made.space.encoding
-
-        assert all(each == run_ranks(1, read)[0] for each in run_ranks(3, read))
 
 
 def test_wide_tables_are_sparse(tmp_path):
@@ -245,8 +237,7 @@ def test_a_model_reads_other_tables(tmp_path):
     assert other.features.tolist() == [[2, 0, 0, 1, 1], [3, 0, 0, 0, 2], [4, 0, 0, 0, 3]]
     assert other.space == data.space
     remark = "colour: 2 values that the model does not know, such as 'pink': taken for none of those that it knows"
-    told = run_ranks(2, lambda ranks: read_dataset(path, like=data.space, communicator=ranks).remarks)
-    assert [other.remarks, *told] == [(remark,)] * 3
+    assert other.remarks == (remark,)
     assert not read_dataset(path, like=data.space, labels_needed=False).labelled
     for name in ("numbers.csv", "numbers.parquet"):
         numbers = store(tmp_path, {"size": [1], "colour": [7], "weight": [2.0], "y": [0]}, name)
@@ -303,9 +294,8 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
         wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
     assert (wide._found[0].values, wide._found[0].counts["texts"]) == (None, 50_000), "they are not kept"
     monkeypatch.setattr(survey, "MOST_TEXTS", 5)
-    for size in (1, 2):
-        with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
-            run_ranks(size, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks))
+    with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
+        read_dataset(tmp_path / "data.csv")
     assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).space.names == ("a",)
 
 
@@ -322,7 +312,6 @@ def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
     assert remarks("id,b,label", 10, categorical=["id"]) == (), "texts in order are no numbers"
     told = remarks(",b,label", 0, 40)
     assert told == (f"column 1 {text}",)
-    assert run_ranks(3, lambda ranks: read_dataset(tmp_path / "data.csv", communicator=ranks).remarks) == [told] * 3
     assert read_in_blocks(tmp_path / "data.csv")[0].remarks == told
 
 

@@ -12,9 +12,6 @@ from support.ranks import run_ranks
 from support.results import assert_same
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.dataset import LabelledSamples, with_features
-from p4sgd.host.data.identity import identify
-from p4sgd.host.distributed import share_of
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
@@ -40,13 +37,6 @@ def make(samples, features, *, sparse, seed, kind=np.float64, weighted=False):
     return Dataset(matrix, labels, "made", sample_weights=rng.integers(0, 5, samples) / 4 if weighted else None)
 
 
-def spread(data, ranks):
-    """The share of a data set that a rank would have read."""
-    own = share_of(ranks, data.samples)
-    samples = LabelledSamples.of(data, np.arange(data.samples))
-    return with_features(samples, data.features[own.start : own.stop], data.space, ranks)
-
-
 @settings(max_examples=40)
 @given(
     samples=st.integers(2, 70),
@@ -65,27 +55,25 @@ def spread(data, ranks):
 def test_images_are_those_of_one_process(
     samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, skipping, seed
 ):
-    """Also if some workers are sparse, or all, or leave out lines of zeros; and so is the identity of the data."""
+    """Also if some workers are sparse, or all, or leave out lines of zeros."""
     features = (chunks + size - 1) * CONFIG.lanes - odd
     configs = [LISTING if worker in listing else CONFIG for worker in range(size)]
     data = make(samples, features, sparse=sparse, seed=seed, kind=kind, weighted=bias)
     rows = np.random.default_rng(seed).permutation(samples)[: max(1, samples - seed % 3)]  # some may be held out
 
     def images(data):
-        found = identify(data)
         data = data.take(rows)
         kind = "maxabs" if listing or skipping else "auto"
-        scaling = Scaling.fit(data.features, kind, communicator=data.communicator)
+        scaling = Scaling.fit(data.features, kind)
         shards = [
             dataclasses.replace(shard, directory=shard.worker in skipping and not shard.config.sparse)
             for shard in partition(features, configs, bias=bias, unit=8)
         ]
-        return found, prepare_images(data, LABEL.from_real(data.labels), scaling, shards, stored=stored, batch=batch)
+        return prepare_images(data, LABEL.from_real(data.labels), scaling, shards, stored=stored, batch=batch)
 
-    identity, expected = images(data)
-    ranks = run_ranks(size, lambda ranks: images(spread(data, ranks)))
-    assert {found for found, _ in ranks} == {identity}
-    for one, other in zip(expected, [image for _, own in ranks for image in own], strict=True):
+    expected = images(data)
+    ranks = run_ranks(size, lambda ranks: images(dataclasses.replace(data, communicator=ranks)))
+    for one, other in zip(expected, [image for own in ranks for image in own], strict=True):
         for name in ("layout", "signed", "workers", "samples", "bias"):
             assert getattr(one, name) == getattr(other, name), name
         assert (one.shard.worker, one.shard.units.tolist()) == (other.shard.worker, other.shard.units.tolist())
@@ -141,10 +129,10 @@ def test_training_is_that_of_one_process(configs, more, tmp_path):
             remote = RemoteWorkers(ranks.rank, ranks.size, sums.start, times=lambda: sums.times)
             device = EmulatedDevice(configs[ranks.rank % len(configs)], 1, remote=remote)
         result = train(
-            spread(data, ranks),
+            dataclasses.replace(data, communicator=ranks),
             options,
             device,
-            test=spread(test, ranks),
+            test=dataclasses.replace(test, communicator=ranks),
             directory=None if configs is None else tmp_path,
             checkpoint=file,
             sample_ranks=shared,
@@ -173,7 +161,7 @@ def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch)
 
     def run(ranks):
         remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
-        return train(spread(data, ranks), options, EmulatedDevice(CONFIG, 1, remote=remote))
+        return train(dataclasses.replace(data, communicator=ranks), options, EmulatedDevice(CONFIG, 1, remote=remote))
 
     for result in run_ranks(2, run):
         assert np.array_equal(result.model.weights, one.model.weights)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset, Scaling
-from p4sgd.host.data.dataset import DistributedDataset
 from p4sgd.host.distributed.planner import FactorPlan
 from p4sgd.host.precondition import BLOCK, Moments, Whitening
 from p4sgd.host.precondition.stage import measure, whiten
@@ -27,11 +26,10 @@ def make(samples, features, seed, *, sparse=False):
     return Dataset(scipy.sparse.csr_array(x) if sparse else x, np.zeros(samples), "made")
 
 
-def spread(data, ranks, seed=0):
-    """The same data, of which every rank has some samples; perhaps none."""
-    owners = np.random.default_rng(seed).integers(0, ranks.size, data.samples).astype(np.uint8)
-    own = data.features[np.flatnonzero(owners == ranks.rank)]
-    return DistributedDataset(own, data.labels, data.name, owners=owners, ranks=ranks)
+def own(data, ranks, seed=0):
+    """Samples of a rank; perhaps none."""
+    owners = np.random.default_rng(seed).integers(0, ranks.size, data.samples)
+    return data.features[np.flatnonzero(owners == ranks.rank)]
 
 
 def fit(data, damping=0.0, planes=8):
@@ -73,7 +71,7 @@ def test_every_plan_gives_the_same_bits(samples, features, size, sparse, planes,
     plan = any_plan(np.random.default_rng(seed), blocks, size)
 
     def run(ranks):
-        return whiten(spread(data, ranks, seed), expected.scaling, damping, planes, plan)
+        return whiten(own(data, ranks, seed), samples, expected.scaling, damping, planes, ranks, plan)
 
     for whitening, times in run_ranks(size, run):
         assert bits(whitening) == bits(expected)
@@ -84,7 +82,7 @@ def test_every_plan_gives_the_same_bits(samples, features, size, sparse, planes,
 def test_ranks_plan_by_what_they_measure_if_there_are_many_blocks(size, blocks, sparse):
     data = make(150, blocks * BLOCK - 5, 2, sparse=sparse)
     expected = fit(data)
-    results = run_ranks(size, lambda ranks: whiten(spread(data, ranks), expected.scaling, 0.0, 8))
+    results = run_ranks(size, lambda ranks: whiten(own(data, ranks), 150, expected.scaling, 0.0, 8, ranks))
     for whitening, times in results:
         assert bits(whitening) == bits(expected)
         assert (times is not None) == (blocks == 32)
@@ -98,6 +96,6 @@ def test_costs_are_those_of_rank_0():
     for samples in (2, 2000):
         data = make(samples, 2 * BLOCK, 3)
         scaling = Scaling.fit(data.features, "standard")
-        one, *others = run_ranks(3, lambda ranks, data=data, how=scaling: measure(spread(data, ranks), how))
+        one, *others = run_ranks(3, lambda ranks, data=data, how=scaling: measure(own(data, ranks), how, ranks))
         assert all(each == one for each in others)
         assert min(one.invert, one.send, one.add(4)) > 0
