@@ -38,8 +38,7 @@ CASES = [
     ("config", "workers"),
     [
         pytest.param(TINY, 2, id="E1-2"),
-        pytest.param(TINY, 4, id="E1-4", marks=pytest.mark.slow),
-        pytest.param(SMALL, 2, id="E2-2", marks=pytest.mark.slow),
+        pytest.param(SMALL, 3, id="E2-3", marks=pytest.mark.slow),
     ],
 )
 def test_random_jobs(config, workers):
@@ -75,8 +74,8 @@ def test_random_jobs(config, workers):
 def test_the_first_wrong_number_is_named(monkeypatch):
     """Of a job with a directory: every stage as the exact model has it, then the model is wrong in one of them."""
     seed = default_seed()
-    job = with_directories(random_job(SMALL, 2, seed=seed, micro_batches=2, mini_batches=2, stale=True), seed)
-    check_stages(SMALL, job, 2, seed=seed, **STALLS)
+    job = with_directories(random_job(TINY, 2, seed=seed, micro_batches=2, mini_batches=2, stale=True), seed)
+    check_stages(TINY, job, 2, seed=seed, **STALLS)
     stages = {"dot": "dot", "partial": "partial", "all_reduce": "sum", "delta": "delta", "gradient": "gradient"}
     for function, stage in (stages | {"update": "weight"}).items():
         with monkeypatch.context() as patch:
@@ -89,4 +88,4 @@ def test_the_first_wrong_number_is_named(monkeypatch):
 
             patch.setattr(golden, function, wrong)
             with pytest.raises(AssertionError, match=rf"engine \d: {stage} of .*micro-batch \d.*: got .* ex"):
-                check_stages(SMALL, job, 2, seed=seed)
+                check_stages(TINY, job, 2, seed=seed)

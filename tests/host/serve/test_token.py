@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import ssl
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from support.worker_process import serve_worker
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.devices.remote_worker import RemoteWorker
-from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.errors import UserError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.token import read_token, tls_context
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
@@ -93,63 +92,6 @@ def test_requests_without_the_token_are_not_carried_out(served, address, remarks
     with connect(address, token=TOKEN) as client:
         assert client.call("total")[0] == 0
     assert len(remarks) == 1
-
-
-class Relay:
-    """Passes one connection on to an address, keeps what client and server say, and may ``change`` the former."""
-
-    def __init__(self, there, change=lambda data: data):
-        self.said = [b"", b""]
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = ControlAddress(host="127.0.0.1", port=self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._run, args=(there, change))
-        self._thread.start()
-
-    def _run(self, there, change):
-        with self._listener, self._listener.accept()[0] as client, there.connect(10) as server:
-            back = threading.Thread(target=self._pass, args=(1, server, client, lambda data: data))
-            back.start()
-            self._pass(0, client, server, change)
-            back.join()
-
-    def _pass(self, index, source, target, change):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self.said[index] += data
-                target.sendall(change(data))
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def join(self):
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-
-def test_what_was_recorded_changes_nothing_when_it_is_sent_again(served, address):
-    relay = Relay(address)
-    with connect(relay.address, token=TOKEN) as client:
-        client.call("add", number=5)
-    relay.join()
-    said = b"".join(relay.said)
-    assert not any(each in said for each in (TOKEN, b"number", b"server"))
-    with address.connect(10) as again, contextlib.suppress(ConnectionError):
-        again.sendall(relay.said[0])
-        while again.recv(65536):
-            pass
-    with connect(address, token=TOKEN) as client:
-        assert client.call("total")[0] == 5
-
-
-def test_what_is_changed_on_its_way_changes_nothing(served, address):
-    is_armed = threading.Event()
-    relay = Relay(address, lambda data: data[:-1] + bytes([data[-1] ^ 1]) if is_armed.is_set() else data)
-    with connect(relay.address, token=TOKEN) as client:
-        assert client.call("total")[0] == 0
-        is_armed.set()
-        with pytest.raises(P4sgdError):
-            client.call("add", number=5)
-    relay.join()
-    assert served.total == 0
 
 
 def test_a_server_without_the_token_learns_nothing(address):
