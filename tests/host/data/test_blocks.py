@@ -6,14 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_files import FORMATS, WITHOUT_TEXTS, make_samples, read_in_blocks, use_small_blocks, write_data
 
 from p4sgd.host.data import read_dataset
 from p4sgd.host.data.formats.text_file import line_blocks, open_data
-from p4sgd.host.errors import UserError
 
 
 @pytest.fixture
@@ -87,21 +85,3 @@ def test_blocks_have_whole_lines(lines, ended, block_size, mark, tmp_path_factor
         blocks = list(line_blocks(file, block_size))
     assert [line for block in blocks for line in io.BytesIO(block)] == list(io.BytesIO(text))
     assert all(block.endswith(b"\n") for block in blocks[:-1])
-
-
-CSC = scipy.sparse.csc_array(np.eye(4))
-BY_COLUMNS = {"format": b"csc", "shape": CSC.shape, "data": CSC.data, "indices": CSC.indices, "indptr": CSC.indptr}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"X": np.ones((4, 3), order="F"), "y": np.ones(4)}, "column by column"),
-        (BY_COLUMNS | {"y": np.ones(4)}, "csc, which cannot be read by"),
-    ],
-)
-def test_archives_that_cannot_be_read_in_parts(tmp_path, arrays, words):
-    path = tmp_path / "data.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(UserError, match=words):
-        read_in_blocks(path)
