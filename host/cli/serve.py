@@ -62,17 +62,8 @@ def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, by
 @_control
 @options.count("--slots", 1, "Slots of each job.", most=1 << 16, default=4096)
 @options.count("--jobs", 1, "Maximum number of jobs at a time.", most=256, default=8)
-@click.option("--metrics", metavar="HOST:PORT", help="Serve the counters for Prometheus here, as /metrics.")
 @options.common
-def serve(
-    interfaces: tuple[str, ...],
-    control: str,
-    token: Path | None,
-    slots: int,
-    jobs: int,
-    metrics: str | None,
-    output: Output,
-) -> None:
+def serve(interfaces: tuple[str, ...], control: str, token: Path | None, slots: int, jobs: int, output: Output) -> None:
     """Run a software aggregator in place of a switch.
 
     It receives the workers' packets on network interfaces, sums them up and answers, until Ctrl-C or SIGTERM. Programs
@@ -82,9 +73,8 @@ def serve(
     Ethernet interfaces need the capability CAP_NET_RAW, which root has; setpriv or systemd gives it to other users.
     """
     from p4sgd.host.links import open_link
-    from p4sgd.host.rpc.address import ControlAddress, check_address
+    from p4sgd.host.rpc.address import check_address
     from p4sgd.host.serve.aggregator import SoftwareAggregatorServer, warm_up
-    from p4sgd.host.serve.metrics import MetricsServer
     from p4sgd.hw.spec.job import MAX_PORTS
 
     if slots * jobs > _MOST_SLOTS:
@@ -97,7 +87,6 @@ def serve(
     if twice := {name for name in interfaces if interfaces.count(name) > 1}:
         raise UserError(f"--interface: {min(twice)} is given twice")
     address, secret = _read_address(control, token)
-    metrics_at = None if metrics is None else ControlAddress.parse_tcp(metrics, "--metrics")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as opened:
         links = {}
         for name in interfaces:
@@ -108,9 +97,6 @@ def serve(
             warm_up()
         server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, token=secret, tell=output.remark)
         opened.callback(server.close)
-        if metrics_at is not None:
-            where, counters = (metrics_at.host, metrics_at.port), server.requests.counters
-            opened.callback(MetricsServer(*where, counters, server.aggregator.jobs, jobs).close)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: server.stop())
         output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})

@@ -289,7 +289,6 @@ SERVED = [
     ("--interface udp:127.77.0.2 --control unix:nowhere/a", "nowhere"),
     (f"--interface {'x' * 150} {AT}", "interface.* name .*at most 15 bytes"),
     (f"{LO} --control tcp:{'é' * 60}:80", "control address.*unix:PATH or tcp"),
-    (f"{LO} {AT} --metrics 9", "--metrics: '9' .*HOST:PORT"),
     (f"{' '.join(f'--interface e{n}' for n in range(33))} {AT}", "at most 32 ports"),
 ]
 

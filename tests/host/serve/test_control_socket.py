@@ -466,5 +466,5 @@ def test_texts_that_are_no_addresses(texts, says):
     for text in texts.split(","):
         with pytest.raises(UserError, match=says):
             ControlAddress.parse(text)
-    with pytest.raises(UserError, match=re.escape("--metrics: 'a..b:80' is not HOST:PORT")):
-        ControlAddress.parse_tcp("a..b:80", "--metrics")
+    with pytest.raises(UserError, match=re.escape("the switch: 'a..b:80' is not HOST:PORT")):
+        ControlAddress.parse_tcp("a..b:80", "the switch")

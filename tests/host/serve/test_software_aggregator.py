@@ -1,4 +1,4 @@
-"""`p4sgd switch serve` over virtual Ethernet interfaces: broken networks, its metrics and its end.
+"""`p4sgd switch serve` over virtual Ethernet interfaces: broken networks and its end.
 
 That it follows the protocol is in tests/conformance/test_socket_conforms.py.
 """
@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.request
 
 import pytest
 from support.bench import default_seed
@@ -112,44 +111,6 @@ def test_where_another_one_serves(namespace, served, tmp_path):
     assert "another aggregator serves s0: end it first" in done.stderr
     assert not (tmp_path / "second").exists()
     assert served[1].counters()["FRAMES"] == 0, "the first one serves on"
-
-
-def scrape(namespace, url):
-    """The samples of Prometheus' text format, by name and labels."""
-    text = namespace.call(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
-    samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in samples}
-
-
-def test_metrics_of_jobs_that_follow_each_other_in_a_place(namespace, tmp_path, links):
-    """Counters are of the place and go on; no job appears with packets of another."""
-    options = ("--metrics", "127.0.0.1:9464", "--jobs", 2)
-    with serving(namespace, tmp_path, INTERFACES, *options) as (_, control):
-        control.set_mac(MAC)
-        for count, number in enumerate((5, 6), 1):
-            control.end(0)
-            control.begin(0, job_of(2, number=number), 1)
-            links[0].send(from_worker(PacketType.PARTIAL, 0, 1, 0, 2, number=number).to_bytes())
-            counted_to(control, count)
-            found = scrape(namespace, "http://127.0.0.1:9464/metrics")
-            assert found["p4sgd_aggregator_frames_total"] == found["p4sgd_aggregator_partials_total"] == count
-            assert found['p4sgd_aggregator_dropped_total{reason="runt"}'] == 0
-            assert found["p4sgd_aggregator_jobs"] == 1
-            of_jobs = {name.removeprefix("p4sgd_aggregator_job_"): found[name] for name in found if "_job_" in name}
-            assert of_jobs == {
-                f'info{{job="{number}",place="0"}}': 1,
-                'packets_total{outcome="accepted",place="0"}': count,
-                'packets_total{outcome="dropped",place="0"}': 0,
-                'packets_total{outcome="accepted",place="1"}': 0,
-                'packets_total{outcome="dropped",place="1"}': 0,
-            }
-        links[0].send(bytes(12) + b"\x88\xb5" + bytes(20))
-        counted_to(control, 3)
-        assert scrape(namespace, "http://127.0.0.1:9464/metrics")['p4sgd_aggregator_dropped_total{reason="runt"}'] == 1
-        words = ("--interface", "w3", "--control", f"unix:{tmp_path}/b", "--metrics", "127.0.0.1:9464")
-        done = run_serve(namespace, *words)
-        assert done.returncode == 2
-        assert "--metrics 127.0.0.1:9464: cannot listen there: Address already in use" in done.stderr
 
 
 class GrouplessLink:
