@@ -35,26 +35,27 @@ def named_config(text: str, settings: Iterable[str] = (), *, hardware: bool = Fa
     """
     known, values, where = PRESETS if hardware else CONFIGURATIONS, {"base": text}, f"--config {text}"
     if text not in known and Path(text).suffix == ".toml":
-        path = Path(text)
-        document = read_toml(path, "configuration")
-        values, where = {"base": _BASE} | _convert(document, str(path), strict=True), text
+        document = read_toml(Path(text), "configuration")
+        values, where = {"base": _BASE} | _convert(document, text, strict=True), text
+    origins = dict.fromkeys(values, where)
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator:
             raise UserError(f"--set {setting}: a size needs a value, as in slots=16")
-        values |= _convert({key.replace("-", "_"): value}, f"--set {setting}", strict=False)
-        where = "--set"
+        found = _convert({key.replace("-", "_"): value}, f"--set {setting}", strict=False)
+        values |= found
+        origins |= dict.fromkeys(found, f"--set {setting}")
     base = values.pop("base")
     if base not in known:
-        begin = "" if base == text else f"{where}: base: "
+        begin = "" if base == text else f"{origins['base']}: base: "
         raise UserError(
             f"{begin}there is no configuration {base!r}: choose one of {', '.join(known)}"
             f"{', or a file, FILE.toml' * (base == text)}"
         )
     try:
-        return NamedConfig.of(base, **values)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
+        return NamedConfig.of(base, board_from=origins.get("board", ""), **values)
+    except ValueError as error:  # it begins with the size that is out of range, if it is one alone
+        raise UserError(f"{origins.get(str(error).partition(' ')[0], where)}: {error}") from error
 
 
 def _convert(values: Mapping[str, Any], where: str, *, strict: bool) -> dict[str, Any]:

@@ -152,9 +152,13 @@ def _check_environment() -> None:
         raise UserError("NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1")
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         raise UserError("NUMBA_DISABLE_JIT is set in the environment: remove it, for the emulator's loops are compiled")
-    for file in filter(None, os.environ.get("P4SGD_PLUGINS", "").split(os.pathsep)):  # loaded when a name is not ours
-        if not os.path.isfile(file):
-            raise UserError(f"P4SGD_PLUGINS names {file}, but there is no such file")
+    if os.environ.get("P4SGD_PLUGINS"):
+        from p4sgd.hw.spec.registry import load_files
+
+        try:
+            load_files()
+        except ImportError as error:
+            raise UserError(f"P4SGD_PLUGINS: {error}: mend the file, or leave it out") from error
 
 
 def _open_closed_streams() -> None:

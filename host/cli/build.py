@@ -195,7 +195,8 @@ def _board_of(config: "NamedConfig | None", board: str | None, where: str) -> st
 
     known, found = names_in(where), board or (None if config is None else board_of(config))
     if found is not None and found not in known:
-        raise UserError(f"configuration {config} is for the board {found!r}, which is not known: {choices(known)}")
+        begin = f"{config.board_from}: " if config and config.board_from else ""
+        raise UserError(f"{begin}there is no board {found!r}: {choices(known)}")
     return found
 
 

@@ -134,17 +134,20 @@ class ClusterDevice(Device):
         self._absent: dict[int, int | None] = {}  # by index in the file: the process that was dropped, if any
         with contextlib.ExitStack() as opened:
             connections: dict[int, _Connection] = {}
+            missing: list[UserError] = []
             for index in range(ranks.rank, workers, ranks.size):
                 try:
                     connection = _connect(index, cluster)
                 except TokenError:  # it is there, but would never take part
                     raise
-                except UserError:
+                except UserError as error:
                     if ranks.size > 1 or not cluster.workers[index].late:
-                        raise
+                        missing.append(error)
                     self._absent[index] = None
                     continue
                 connections[index] = opened.enter_context(contextlib.closing(connection))
+            if missing:  # all of them in one line
+                raise UserError("; ".join(map(str, missing))) from missing[0]
             if not connections:
                 raise UserError("none of the cluster file's workers is there: start one, with p4sgd worker")
             found = ranks.all_gather([(index, str(worker), worker.config) for index, worker in connections.items()])

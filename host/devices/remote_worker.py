@@ -58,7 +58,7 @@ class RemoteWorker:
         connect_s: float = _TIMEOUT_S,
     ) -> None:
         self._name = f"worker {index} at {address}"
-        command = f"p4sgd worker --interface {interface} --control {address} --config CONFIG"
+        command = f"p4sgd worker --interface {interface} --control {address}"
         self._client = ControlClient(
             address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
         )

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from p4sgd.hw.spec.fixed import MAX_PRECISION, ROUND_1_SHIFT, WEIGHT
@@ -201,11 +201,12 @@ class NamedConfig:
     name: str
     config: WorkerConfig
     board: str | None = None  # the board that it is for, if not that of the preset
+    board_from: str = field(default="", compare=False)  # where the user named it, for messages: ``worker.toml``
 
     @classmethod
-    def of(cls, name: str, *, board: str | None = None, **sizes: Any) -> "NamedConfig":
+    def of(cls, name: str, *, board: str | None = None, board_from: str = "", **sizes: Any) -> "NamedConfig":
         """One of `CONFIGURATIONS` with other ``sizes``; a ValueError if one is out of range or they do not fit."""
-        return cls(name, dataclasses.replace(CONFIGURATIONS[name](), **sizes), board)
+        return cls(name, dataclasses.replace(CONFIGURATIONS[name](), **sizes), board, board_from)
 
     @classmethod
     def find(cls, config: WorkerConfig) -> "NamedConfig":

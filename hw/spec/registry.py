@@ -3,7 +3,8 @@
 A package declares its objects as entry points of a group, such as ``p4sgd.losses`` (packaging.python.org, Entry points
 specification). Files that the environment variable `PLUGINS` names, separated by colons, have them in a dictionary
 that is called like the last part of the group in capitals: ``LOSSES = {"pinball": Pinball}``. They are loaded when a
-name is looked up that is not ours. What cannot be loaded is left out, and `Registry.trouble` tells why.
+name is looked up that is not ours. What cannot be loaded is left out, and `Registry.trouble` tells why: a package may
+be installed for other reasons. Files are there for us alone, so commands load them first, and stop at a broken one.
 """
 
 import functools
@@ -11,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -77,7 +79,7 @@ class Registry(Mapping[str, T]):
                     found.objects[name] = self._check(name, declared)
                     found.sources[name] = source
             except (Exception, SystemExit) as error:
-                found.problems[source] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                found.problems[source] = _describe(error)
         return found
 
     def _declared(self) -> Iterator[tuple[str, Callable[[], Mapping[str, Any]]]]:
@@ -86,7 +88,7 @@ class Registry(Mapping[str, T]):
             source = "" if point.dist is None else f"package {point.dist.name} {point.dist.version}"
             yield source, functools.partial(_load, point)
         attribute = self._group.rpartition(".")[2].upper()
-        for file in filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)):
+        for file in _files():
             yield f"file {file}", functools.partial(_dictionary, file, attribute)
 
 
@@ -104,6 +106,28 @@ def _dictionary(file: str, name: str) -> Mapping[str, Any]:
     """A dictionary of a file, which it need not have."""
     found: Mapping[str, Any] = getattr(_module(file), name, {})
     return found
+
+
+def _files() -> list[str]:
+    return list(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
+
+
+def load_files() -> None:
+    """Load the files that `PLUGINS` names; an ImportError names the file and the line of whatever it raises."""
+    for file in _files():
+        try:
+            _module(file)
+        except (Exception, SystemExit) as error:
+            path = str(Path(file).resolve())
+            own = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
+            line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
+            where = file if line is None else f"{file}, line {line}"
+            text = "there is no such file" if not own and isinstance(error, FileNotFoundError) else _describe(error)
+            raise ImportError(f"{where}: {text}") from error
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 @functools.cache  # a file may have objects for several registries

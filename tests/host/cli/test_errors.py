@@ -27,6 +27,8 @@ FILES = {
     "text.toml": "engines = '2'",
     "many.toml": "base = 'u50'\nengines = 64",
     "sparse.toml": "base = 'sparse'",
+    "u51.toml": "board = 'u51'",
+    "odd.toml": "slots = 5",
     "word.csv": "1,2,0\n1,x,1\n",
     "word.libsvm": f"{GOOD}1 1:x\n",
     "one.libsvm": "1 1:1\n1 1:2\n",
@@ -120,10 +122,9 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("generate --config many.toml --out new", "many.toml: engines must be 1 to 32, not 64"),
     ("generate --config away.toml --out new", "away.toml: cannot read the configuration: No such file"),
     ("generate --config sparse.toml --out new", "sparse.toml: base: there is no configuration 'sparse': .* u55c$"),
-    (
-        "generate --config tiny --set board=u51 --out new",
-        "board 'u51', which .* u55c, or of a file in P4SGD_PLUGINS",
-    ),
+    ("generate --config tiny --set board=u51 --out new", ": --set board=u51: .* u55c, or of a file in P4SGD_PLUGINS"),
+    ("build vitis --config u51.toml --set slots=64 --out new", ": u51.toml: there is no board 'u51': choose one of"),
+    ("generate --config odd.toml --set engines=2 --out new", ": odd.toml: slots must be a power of two"),
     ("resources --config tiny --set engines", "--set engines: .* as in slots=16"),
     ("train breast_cancer --launcher mpi", "the launcher mpi is for processes that mpiexec starts: mpiexec -n WORKERS"),
     ("train breast_cancer --parallel data --workers 3", "trains one sparse worker: leave --workers out"),
@@ -295,7 +296,7 @@ SERVED = [
 BOARD = "worker --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
-    ("tiny --set slots=3", "--set: slots must be a power of two, not 3"),
+    ("tiny --set slots=3", "--set slots=3: slots must be a power of two, not 3"),
     ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
     ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),

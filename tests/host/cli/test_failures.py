@@ -1,6 +1,7 @@
 """Every failure becomes one line on standard error and the right exit status."""
 
 import errno
+from pathlib import Path
 
 import click
 import pytest
@@ -92,11 +93,14 @@ def test_a_command_alone_shows_its_help(words):
     ("name", "value", "says"),
     [
         ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1"),
-        ("P4SGD_PLUGINS", "no.py", "P4SGD_PLUGINS names no.py, but there is no such file"),
+        ("P4SGD_PLUGINS", "no.py", "P4SGD_PLUGINS: no.py: there is no such file: mend the file"),
+        ("P4SGD_PLUGINS", "broken.py", "P4SGD_PLUGINS: broken.py, line 2: ModuleNotFoundError: No module named 'nowhere'"),
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT is set in the environment: remove it"),
     ],
 )
-def test_environments_that_cannot_work(name, value, says):
+def test_environments_that_cannot_work(name, value, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("LOSSES = {}\nimport nowhere\n")
     done = CliRunner().invoke(main, ["info"], env={name: value})
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
