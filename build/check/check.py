@@ -42,7 +42,10 @@ CHECKS: Mapping[str, Check] = {
     "paths": Check(check_paths, "name files relative to the folder"),
     "schema": Check(check_schema, "give the element what UG1393 has for kernel.xml"),
     "verilog": Check(check_verilog, "mend the line, or change the component and generate the folder again"),
-    "documents": Check(check_documents, "change the registers in hw/spec, not their documents, and generate again"),
+    "documents": Check(
+        check_documents,
+        "change the registers in hw/spec or the sizes of --config, not documents or manifest.json, and generate again",
+    ),
     "scripts": Check(check_scripts, "make script and constraints fit the Verilog, the board and the kernel's XML"),
     "kernels": Check(check_kernels, "make the kernel's XML, packaging script and Verilog say the same"),
     "links": Check(check_links, "make link configuration, Makefile and cluster file name what kernels and board have"),

@@ -14,14 +14,24 @@ from xml.etree import ElementTree
 
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import NoToolError, Problem
+from p4sgd.build.generate.artifacts import MANIFEST, manifest_checksum
 from p4sgd.hw.verilog import WAIVERS
 
 
 def check_manifest(folder: Folder) -> Iterator[Problem]:
-    """Every generated file that is there is unchanged."""
+    """Every generated file that is there is unchanged, the manifest too, and no other file is of their kinds.
+
+    Tools write files of other kinds, and folders.
+    """
     for name in folder.ending(""):
         if hashlib.sha256((folder.path / name).read_bytes()).hexdigest() != folder.manifest["files"][name]:
             yield Problem(name, "was changed since it was generated")
+    if folder.manifest.get("sha256") != manifest_checksum(folder.manifest):
+        yield Problem(MANIFEST, "was changed since it was generated: other checks may follow sizes that are not those")
+    kinds = {".sv", *(Path(name).suffix for name in folder.files)}
+    for file in sorted(folder.path.iterdir()):
+        if file.is_file() and file.suffix in kinds and file.name not in {*folder.files, MANIFEST}:
+            yield Problem(file.name, "was not generated, and no tool is told of it")
 
 
 _ABSOLUTE_PATH = re.compile(r"""(?:^|[\s"'={(\[:])(/(?!dev/null\b|bin/(?:ba)?sh\b)[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)""")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
-"""File that marks a generated folder. It has the command that made the folder, and a SHA-256 of every other file."""
+"""File that marks a generated folder. It has the command that made the folder, a SHA-256 of every other file, and one of
+its own other members, as ``sha256``."""
 
 
 class ForeignFolderError(ValueError):
@@ -26,6 +27,12 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
 
 
+def manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of a manifest's members but ``sha256``."""
+    members = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(members).encode()).hexdigest()
+
+
 def write_folder(folder: Path, command: str, files: Mapping[str, str], description: Mapping[str, object]) -> list[Path]:
     """Write text files by name and a manifest into a folder that appears complete or does not change.
 
@@ -38,7 +45,8 @@ def write_folder(folder: Path, command: str, files: Mapping[str, str], descripti
     folder = folder.resolve()
     check_folder(folder)
     checksums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
-    manifest = json.dumps({"generated_by": command, **description, "files": checksums}, indent=2) + "\n"
+    members = {"generated_by": command, **description, "files": checksums}
+    manifest = json.dumps({**members, "sha256": manifest_checksum(members)}, indent=2) + "\n"
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     fresh, old = scratch / "new", scratch / "old"

@@ -49,6 +49,7 @@ def test_manifests_that_were_edited(vitis_folder, tmp_path):
     edited = replace(open_folder(vitis_folder), manifest=manifest | {"worker": {"size": 1}})
     [problem] = check(edited, {"documents": CHECKS["documents"]}).problems
     assert "documents: cannot be followed (TypeError" in problem.text
+    assert "manifest.json: was changed since" in "".join(map(str, CHECKS["manifest"].function(edited)))
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"board": "u51"}))
     with pytest.raises(ForeignFolderError, match=r"for the board 'u51', which is not known: .*P4SGD_PLUGINS"):
         open_folder(tmp_path)
@@ -107,10 +108,13 @@ def test_without_tkinter_tclsh_does_the_same(tmp_path, monkeypatch):
 def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(vitis_folder, out)
-    (out / "verilator.py").write_text('open("imported", "w")\n')
+    for name in ("verilator.py", "vivado.log", "more.v"):
+        (out / name).write_text('open("imported", "w")\n')
     folder = open_folder(out)
     assert not list(CHECKS["verilog"].function(replace(folder, manifest=folder.manifest | {"kernels": CMAC})))
     assert not (out / "imported").exists()
+    told = list(map(str, CHECKS["manifest"].function(folder)))
+    assert told == ["more.v: was not generated, and no tool is told of it"]
 
 
 def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):

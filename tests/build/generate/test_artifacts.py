@@ -23,6 +23,7 @@ def test_writes_files_and_checksums(tmp_path):
     assert paths == [out / "b.txt", out / "a.txt", out / "manifest.json"]
     assert (out / "b.txt").read_bytes() == b"zwei\n"
     manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest.pop("sha256") == hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
     assert manifest == {
         "generated_by": COMMAND,
         "config": "tiny",
