@@ -1,4 +1,4 @@
-"""Metadata of the distribution that pyproject.toml cannot state: links of README.md and addresses of the project.
+"""Hooks of hatchling: links of README.md and addresses of the project, and rooms of an sdist for editable installs.
 
 An index shows README.md without the repository. The environment variable P4SGD_REPOSITORY is the repository's address
 (https://…): relative links then lead there, at the tag of the version. Without it they stay, and no address is given.
@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
@@ -24,3 +25,15 @@ class Metadata(MetadataHookInterface):
             changes = f"{at}/.github/CHANGELOG.md"
             metadata["urls"] = {"Repository": repository, "Changelog": changes, "Issues": f"{repository}/issues"}
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+class Rooms(BuildHookInterface):
+    """Symbolic links to the rooms in ``.packages``, which sdists lack, for `pip install -e`."""
+
+    def initialize(self, version, build_data):
+        """Make those that are missing."""
+        if version == "editable":
+            for room in ("hw", "sim", "host", "build"):
+                link = Path(self.root, ".packages", "p4sgd", room)
+                if not link.exists():
+                    link.symlink_to(Path("..", "..", room))

@@ -69,6 +69,21 @@ def test_every_file_of_a_room_is_in_its_place(wheel):
         assert expected - set(wheel) == set()
 
 
+def test_an_sdist_can_be_installed_for_editing(distributions, tmp_path):
+    """By `pip install -e`: the rooms are seen where they are."""
+    sdist, _ = distributions
+    source = sdist.parents[1] / sdist.name.removesuffix(".tar.gz")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel:editable", "-d", tmp_path]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        path = archive.read("_p4sgd.pth").decode().strip()
+    program = "from p4sgd.hw.spec import config; print(config.__file__)"
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).resolve() == (source / "hw/spec/config.py").resolve()
+
+
 def test_an_index_can_show_it(distributions):
     """Its README leads to the repository, at the tag of the version."""
     pytest.importorskip("twine")

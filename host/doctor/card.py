@@ -4,8 +4,9 @@ from p4sgd.host.boards.kernel import BoardAddress
 from p4sgd.host.doctor.finding import Finding, Problem, judge
 
 _CELSIUS = {"fpga_celsius": ("the FPGA", 100), "hbm_celsius": ("the HBM", 95)}
-"""Sensor, what it measures, and its highest junction temperature in operation. All boards have an FPGA with HBM of the
-extended grade (E): the range of its logic ends at 100 °C, that of its HBM at 95 °C (DS923)."""
+"""Sensor, what it measures, and the temperature at which it is too hot. All boards have an FPGA with HBM of the extended
+grade (E), for which these are the usual ends of the ranges of logic and HBM. They were not read out of DS923, which has
+the last word as the card's data sheet has, and limits that a card's controller may report are not read."""
 
 _COOL = "let more air through the card (fans, free slots beside it, an inlet below 35 °C), then examine it again"
 
@@ -21,7 +22,7 @@ def examine_card(worker: int | None, address: BoardAddress) -> list[Finding]:
     problems = []
     for name, (what, most) in _CELSIUS.items():
         if (found := readings[name]) is not None and found > most:
-            problems.append(Problem(f"{what} has {found} °C, more than the {most} °C that it may have", _COOL))
+            problems.append(Problem(f"{what} has {found} °C, more than {most} °C, which is usually its limit", _COOL))
     watts, most_watts = readings["watts"], readings["most_watts"]
     if watts is not None and most_watts is not None and watts > most_watts:
         text = f"the card takes {watts} W, more than the {most_watts} W that it may take"

@@ -235,7 +235,7 @@ ABORT = _board.register(
     "ABORT",
     0x0AC,
     "A write ends the run as soon as memory allows; a model being stored is stored entirely. The next run needs JOIN; "
-    "ignored while there is no run",
+    "ignored while there is no run, and in its last cycles: STATUS.aborted says whether it ended the run",
 )(
     Field("abort", 0, 1, _STROBE, "a write of any value ends the run"),
 )

@@ -142,7 +142,7 @@ def measure(board, **files):
     ],
 )
 def test_a_card_that_is_too_hot_or_takes_too_much_power(machine, xclbin, fpga, hbm, power, level, problems):
-    """Power is in µW; 0 is a sensor that the card has not. The limits are those of DS923, and of XRT's three levels."""
+    """Power is in µW; 0 is a sensor that the card has not. Levels of power are XRT's three."""
     measure(0, xmc_fpga_temp=fpga, xmc_hbm_temp=hbm, xmc_power=power, max_power=level)
     words = ("--self-test", xclbin, "--board", f"xrt:{bdf_of(0)}", "--memory", 1, "--json")
     done = run("doctor", *words, status=int(bool(problems)))

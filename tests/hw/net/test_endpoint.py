@@ -90,6 +90,10 @@ async def begin_joined(dut, resend=1_000_000, **settings):
     return StreamSink(dut, "tx"), StreamSource(dut, "rx"), StreamSource(dut, "partials")
 
 
+def random_values():
+    return tuple(random.randint(-(1 << 31), (1 << 31) - 1) for _ in range(8))
+
+
 def packet_to_it(kind, slot, round=1, values=None):
     """What the aggregator sends to the endpoint alone; the values are the number of the slot."""
     shard, workers = parameters()["shard"], parameters()["workers"]
@@ -211,7 +215,8 @@ async def resends_when_due(dut, doublings):
     resend = 100
     tx, rx, partials = await begin_joined(dut, resend, doublings=doublings)
     left = Cycles(dut, "tx__valid", "tx__ready")
-    partials.send([0])
+    values = random_values()
+    partials.send([pack(values, 32)])
     for kind in (PARTIAL, ACK):
         begun = len(left)
         await cycles_until(dut, lambda begun=begun: len(left) == begun + 8)
@@ -221,6 +226,7 @@ async def resends_when_due(dut, doublings):
             assert wait <= gap <= wait + parameters()["slots"] + 6, gaps
         assert len(set(packets_on(tx, begun))) == 1
         assert kinds_on(tx, begun)[0] == (kind, 0, 1)
+        assert packets_on(tx, begun)[0].values == (values if kind is PARTIAL else (0,) * 8)
         rx.send(beats_to_it(FULL, [0]))
 
 
@@ -335,7 +341,7 @@ async def probes(dut):
         probe.send([slot | number << 16 | broadcast << 24])
         await tx.receive(number + 1)
         assert packets_on(tx, number) == [twin.probe(slot, number, BROADCAST if broadcast else None)]
-        values = tuple(random.randint(-(1 << 31), (1 << 31) - 1) for _ in range(8))
+        values = random_values()
         bits = {"job": 8, "shard": 8, "workers": 8, "bitmap": 32, "source": 48, "version": 4}
         answer = packet_to_it(PacketType.ECHO, random.getrandbits(16), random.getrandbits(16), values)
         answer = dataclasses.replace(answer, **{name: random.getrandbits(width) for name, width in bits.items()})
