@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
-"""File that marks a generated folder. It has the command that made the folder, a SHA-256 of every other file, and one of
-its own other members, as ``sha256``."""
+"""File that marks a generated folder: the command that made it, a SHA-256 of every other file, and ``sha256``, that of
+its own other members."""
 
 
 class ForeignFolderError(ValueError):

@@ -4,9 +4,9 @@ from p4sgd.host.boards.kernel import BoardAddress
 from p4sgd.host.doctor.finding import Finding, Problem, judge
 
 _CELSIUS = {"fpga_celsius": ("the FPGA", 100), "hbm_celsius": ("the HBM", 95)}
-"""Sensor, what it measures, and the temperature at which it is too hot. All boards have an FPGA with HBM of the extended
+"""Sensor, what it measures, and its highest temperature in operation. All boards have an FPGA with HBM of the extended
 grade (E), for which these are the usual ends of the ranges of logic and HBM. They were not read out of DS923, which has
-the last word as the card's data sheet has, and limits that a card's controller may report are not read."""
+the last word with the card's data sheet, and limits that a card's controller may report are not asked for."""
 
 _COOL = "let more air through the card (fans, free slots beside it, an inlet below 35 °C), then examine it again"
 

@@ -54,7 +54,7 @@ def test_another_rate_leads_to_other_weights(folder):
     (folder / "other.py").write_text((folder / "bench.py").read_text().replace("mantissa=128", "mantissa=127"))
     code, says = typed("python3 other.py", folder)
     assert code, says
-    assert "assert b\"\".join(memory.read" in says
+    assert 'assert b"".join(memory.read' in says
 
 
 @pytest.mark.slow

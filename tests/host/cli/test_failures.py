@@ -94,7 +94,11 @@ def test_a_command_alone_shows_its_help(words):
     [
         ("NUMBA_NUM_THREADS", "0", "NUMBA_NUM_THREADS is 0 in the environment: set it to at least 1"),
         ("P4SGD_PLUGINS", "no.py", "P4SGD_PLUGINS: no.py: there is no such file: mend the file"),
-        ("P4SGD_PLUGINS", "broken.py", "P4SGD_PLUGINS: broken.py, line 2: ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "P4SGD_PLUGINS",
+            "broken.py",
+            "P4SGD_PLUGINS: broken.py, line 2: ModuleNotFoundError: No module named 'nowhere'",
+        ),
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT is set in the environment: remove it"),
     ],
 )

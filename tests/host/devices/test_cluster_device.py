@@ -54,7 +54,10 @@ def cluster(tmp_path):
 
 def test_a_worker_that_is_not_there_is_refused_unless_it_may_be_late(cluster):
     controls, open_cluster = cluster
-    with serve_worker(TINY, controls[2]), pytest.raises(UserError, match=r"worker 0 at \S*0 is .*; worker 1 at \S*1 is"):
+    with (
+        serve_worker(TINY, controls[2]),
+        pytest.raises(UserError, match=r"worker 0 at \S*0 is .*; worker 1 at \S*1 is"),
+    ):
         open_cluster()
     with serve_worker(TINY, controls[0]), serve_worker(TINY, controls[2]):
         with pytest.raises(UserError, match=r"worker 1 at \S*worker1 is not there"):
