@@ -133,6 +133,7 @@ class Session:
         self.micro_batches = 1
         self._settings: RunSettings | None = None
         self._plan: MessageTimes | None = None
+        self._table: LossTable | None = None
         self._planned_for = 0
         self._seconds: list[float] = []
         self._joined = False
@@ -191,6 +192,9 @@ class Session:
 
     def load_table(self, table: LossTable) -> None:
         """Write the loss table of every worker; a `ValueError` if it does not fit (`LossTable.refine`)."""
+        if table is self._table:
+            return
+        self._table = table
         for each in self._holders:
             refined = table.refine(each.worker.config.table_segments)
             each.client.write(registers.TABLE_SHIFT, value=refined.shift)

@@ -55,7 +55,7 @@ class RowTraining:
 
     It goes on from a ``state``, an empty one if the row is new, and calls ``keep`` when that has changed, to write a
     checkpoint. ``held_out`` are samples that are not trained on, with their labels, by name. The images go with the
-    ``last`` row.
+    ``last`` row. A ``hint`` is the learning rate of the row before.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class RowTraining:
         keep: Callable[[], None] | None,
         *,
         last: bool,
+        hint: float | None = None,
     ) -> None:
         self._workers, self._options = workers, workers.options
         self._state, self._start, self._last = state, start, last
@@ -92,6 +93,7 @@ class RowTraining:
                 began = self._metrics.of_epoch(Weights(own), prepared.split(own))
                 constant_loss = max(constant_loss, began["train_loss"])
         self._convergence = Convergence(state.history, constant_loss, automatic=automatic, before=before)
+        self._hint = hint
         self._found_rate: float | None = None
         first = state.first_rate or options.learning_rate or self._automatic_rate()
         batch = options.batch * prepared.mean_weight
@@ -235,7 +237,7 @@ class RowTraining:
         """The automatic learning rate, searched for when it is first needed."""
         if self._found_rate is None:
             constant_loss, ranks = self._metrics.constant_loss, self._workers.sample_ranks
-            self._found_rate = search_rate(self._prepared, self._options, self._loss, constant_loss, ranks)
+            self._found_rate = search_rate(self._prepared, self._options, self._loss, constant_loss, ranks, self._hint)
         return self._found_rate
 
     def _measure(self, best: Best) -> Measured:

@@ -55,7 +55,8 @@ _LOOKS = 8
 """How often a trial is scored in its second half."""
 
 _BESIDE = 2
-"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise."""
+"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise. Where a rate is
+known to be about right, one is enough."""
 
 
 def search_rate(
@@ -64,6 +65,7 @@ def search_rate(
     loss: Loss,
     constant_loss: float,
     sample_ranks: SampleRanks | None = None,
+    hint: float | None = None,
 ) -> float:
     """The learning rate that `best_rate` chooses; ``constant_loss`` is the training loss of the best constant model.
     All ranks call this and get the same rate. Where ``sample_ranks`` divide the samples, rank 0 searches, with those of
@@ -73,12 +75,16 @@ def search_rate(
     updates (Nemirovski, Juditsky, Lan and Shapiro, Robust stochastic approximation, 2009, section 2.2).
 
     The first trials have the five rates around `automatic_rate`. More follow until there are two beside the chosen one
-    on each side, and as long as all diverge.
+    on each side, and as long as all diverge. A ``hint``, the rate of a row with the same features, is tried first, and
+    then one on each side is enough.
     """
     if sample_ranks is None:
         trials = Trials(prepared, options, loss)
-        rates, low, high = trials.rates, trials.middle, trials.middle + 1
-        wanted = range(low - _BESIDE, high + _BESIDE)
+        rates, place, beside = trials.rates, trials.middle, _BESIDE
+        if hint is not None:
+            distances = [abs(math.log(rate / (hint * math.sqrt(trials.epoch)))) for rate in rates]
+            place, beside = distances.index(min(distances)), 1
+        wanted = range(place - beside, place + beside + 1)
         found: dict[int, tuple[float, float]] = {}
         while new := [each for each in wanted if each not in found and 0 <= each < len(rates)]:
             found |= zip(new, trials.run(new), strict=True)
@@ -88,7 +94,7 @@ def search_rate(
             place = rates.index(chosen)
             if all(_diverged(score, constant_loss) for score in first_scores):
                 place = low
-            wanted = range(place - _BESIDE, place + _BESIDE + 1)
+            wanted = range(place - beside, place + beside + 1)
         return max(chosen / math.sqrt(trials.epoch), rates[0])
     from p4sgd.host.image.repartition import first_samples
 
@@ -99,7 +105,7 @@ def search_rate(
     def search() -> None:
         assert image is not None
         alone = dataclasses.replace(prepared, images=[image], communicator=SINGLE_PROCESS)
-        rate.append(search_rate(alone, options, loss, constant_loss))
+        rate.append(search_rate(alone, options, loss, constant_loss, hint=hint))
 
     raise_on_all(prepared.communicator, None if image is None else search)
     return broadcast(prepared.communicator, rate)[0]

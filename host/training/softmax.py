@@ -17,6 +17,7 @@ its samples, but for about one, which keeps addends small where classes are sepa
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ import numpy.typing as npt
 from p4sgd.host.losses.loss import FloatArray
 
 _FITTED_VALUES, _FITTED_SAMPLES = 1 << 19, 10
-"""Most activations that are fitted to, of the first samples, which are in random order; but so many samples a class."""
+"""Most activations that factors are fitted to, of the first samples, which are in random order; but so many samples a
+class."""
 
 _HELD_OUT = 20
 """Held-out samples for each class that are enough to fit to them."""
@@ -79,16 +81,17 @@ def fit_softmax(
     the numbers of their classes, and their weights, if any. ``features`` are those whose weights are not 0, ``l2`` is
     the strength of the penalty.
     """
-    z, classes, weights = _first(*train)
-    samples, count = len(train[0]), z.shape[1]
+    samples, count = train[0].shape
     if held_out is not None and len(held_out[0]) >= _HELD_OUT * count:
-        z, classes, weights = _first(*held_out)
-        honest = z
+        whole = _counted(*held_out)
+        honest, classes, weights = _first(*whole)
     elif samples >= _SAMPLES * (features + 1):
+        whole = _counted(*train)
+        z, classes, weights = _first(*whole)
         honest = _without_own(z, classes, (features + 1) / samples, l2)
     else:
         return None
-    rows = np.arange(len(z))
+    rows = np.arange(len(honest))
     shares = np.log(_sigmoid(honest))
     shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
     right, best, likelihood = honest.argmax(axis=1) == classes, None, shares[rows, classes]
@@ -101,18 +104,24 @@ def fit_softmax(
             best, likelihood = candidate, likelier
     if best is None:
         return None
-    more = _fit(best.logits(z), classes, weights, free=(False, False, True)).addends
+    more = _fit(best.logits(whole[0]), *whole[1:], free=(False, False, True)).addends
     return Softmax(best.factors, tuple((np.array(best.addends) + more).tolist()))
 
 
-def _first(
-    z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray | None
-) -> tuple[FloatArray, npt.NDArray[np.intp], FloatArray]:
-    """Of the first samples that count, with weights that sum to 1."""
-    counted = np.flatnonzero(np.isfinite(z).all(axis=1) & (True if weights is None else weights > 0))
-    counted = counted[: max(_FITTED_SAMPLES * z.shape[1], _FITTED_VALUES // z.shape[1])]
-    own = np.ones(counted.size) if weights is None else weights[counted]
+_Samples: TypeAlias = tuple[FloatArray, npt.NDArray[np.intp], FloatArray]
+
+
+def _counted(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray | None) -> _Samples:
+    """Samples that count, with weights that sum to 1."""
+    counted = np.isfinite(z).all(axis=1) & (True if weights is None else weights > 0)
+    own = np.ones(np.count_nonzero(counted)) if weights is None else weights[counted]
     return z[counted], classes[counted], own / own.sum()
+
+
+def _first(z: FloatArray, classes: npt.NDArray[np.intp], weights: FloatArray) -> _Samples:
+    """The first samples, with weights that sum to 1."""
+    first = slice(max(_FITTED_SAMPLES * z.shape[1], _FITTED_VALUES // z.shape[1]))
+    return z[first], classes[first], weights[first] / weights[first].sum()
 
 
 def _without_own(z: FloatArray, classes: npt.NDArray[np.intp], share: float, l2: float) -> FloatArray:

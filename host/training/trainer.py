@@ -49,8 +49,9 @@ def train(
 ) -> TrainingResult | ResultSet:
     """Train a model.
 
-    A model of several rows, such as one for each class, is trained row by row, each as a run of its own would be, and
-    ends with the same bits. Features are prepared and uploaded once; rows differ in labels and weights.
+    A model of several rows, such as one for each class, is trained row by row, each as a run of its own would be, with
+    the same bits if the learning rate is the same: the search for it begins with that of the row before. Features are
+    prepared and uploaded once; rows differ in labels and weights.
 
     Parameters
     ----------
@@ -126,7 +127,8 @@ def train(
         remarks = Remarks(state.remarks, events, told, coding.name_rows([names[row]]) if len(states) > 1 else "")
         own = {name: (samples, coding.of_row(labels, row)) for name, (samples, labels) in held_out.items()}
         last, this = row == len(states) - 1, prepared.row(row, options)
-        training = RowTraining(workers, this, own, state, starts[row], events, remarks, keep, last=last)
+        hint = states[row - 1].history[0].learning_rate if row else None
+        training = RowTraining(workers, this, own, state, starts[row], events, remarks, keep, last=last, hint=hint)
         prepared = dataclasses.replace(prepared, images=())  # which are the workers' now
         del this
         for text, warns in notes.items():

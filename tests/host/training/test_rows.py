@@ -1,4 +1,4 @@
-"""Models of several rows: each row is the model of a run of its own, bit for bit, and together they are one model."""
+"""Models of several rows: each row is the model of a run of its own with its rate, and together they are one model."""
 
 import dataclasses
 
@@ -74,7 +74,8 @@ def test_a_row_is_the_model_of_its_class_against_the_rest(options, seed, tested,
     assert isinstance(result, ResultSet)
     assert result.names == ("0", "1", "2")
     for name, row in zip(result.names, result.rows, strict=True):
-        assert_same(row, run(data, positive=name, **how))
+        if options["learning_rate"] is not None or name == "0":  # the search begins with the rate of the row before
+            assert_same(row, run(data, positive=name, **how))
     z, labels = result.activations["train"]
     if not weighted:
         # Balanced weights are each row's own, so samples count alike for all of them.
