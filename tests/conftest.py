@@ -47,14 +47,15 @@ COMPILE = """if True:
     from pathlib import Path
     import numpy as np
     from p4sgd.host.cli.app import main
-    from p4sgd.host.data.kernels import add_sums, quantize_scaled
+    from p4sgd.host.data.kernels import add_extremes, add_sums, quantize_scaled
     from p4sgd.host.serve import aggregator
     from p4sgd.hw.spec.config import CONFIGURATIONS
     from p4sgd.sim.emulator import warm_up
     aggregator.warm_up()  # which takes too long for workers that wait for it
     for kind in (np.float32, np.float64):
         rows, zeros = np.zeros((1, 1), kind), np.zeros(1)
-        quantize_scaled(rows, zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
+        quantize_scaled(rows, slice(1), zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
+        add_extremes(rows, np.zeros(1), np.zeros(1), np.zeros(1, np.int32))
         add_sums(rows, zeros, zeros, 31, np.zeros((3, 1), np.int64))
     path = Path(tempfile.mkdtemp(), "data.libsvm")
     path.write_text("1 1:1\\n0 2:1\\n" * 50_000)  # so large that the reader is compiled, too

@@ -158,9 +158,13 @@ class Dataset:
     def feature_blocks(self) -> Sequence[Features]:
         return (self.features,)
 
+    def local_rows(self, which: slice) -> slice | order.Order:
+        """Rows of ``features`` that are samples of a block, in order."""
+        return which if self.row_order is None else self.row_order[which]
+
     def local_features(self, which: slice) -> Features:
         """Features of the samples of a block, in order."""
-        return self.features[which if self.row_order is None else self.row_order[which]]
+        return self.features[self.local_rows(which)]
 
     def rows(self, which: slice) -> FloatArray:
         """`local_features` as a dense float64 array; keep the block small."""

@@ -1,4 +1,4 @@
-"""Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics.add_sums`, and of
+"""Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics`, and of
 `p4sgd.host.data.quantization.quantize`, in one pass in place of one for each operation of NumPy."""
 
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ def _level(x: Any, half_offset: float, twice_scale: float, grid: Any) -> Any:
 
 
 @_compiled
-def _quantize(rows: Any, half_offset: Any, twice_scale: Any, grid: Any, out: Any) -> None:
-    for row in range(rows.shape[0]):
-        x, q = rows[row], out[row]
+def _quantize(samples: Any, order: Any, half_offset: Any, twice_scale: Any, grid: Any, out: Any) -> None:
+    for row in range(order.size):
+        x, q = samples[order[row]], out[row]
         for j in range(x.size):
             q[j] = _level(x[j], half_offset[j], twice_scale[j], grid)
 
@@ -59,6 +59,17 @@ def _add(rows: Any, half_offset: Any, twice_scale: Any, fraction: int, u: Any, s
 
 
 @_compiled
+def _add_dense_extremes(rows: Any, low: Any, high: Any, nonzero: Any) -> None:
+    for row in range(rows.shape[0]):
+        for j in range(low.size):
+            x = np.float64(rows[row, j])
+            # Without branches, so that the compiler uses vectors; NaN stays.
+            low[j] = x if (x < low[j]) | (x != x) else low[j]
+            high[j] = x if (x > high[j]) | (x != x) else high[j]
+            nonzero[j] += x != 0
+
+
+@_compiled
 def _add_extremes(columns: Any, values: Any, low: Any, high: Any, nonzero: Any) -> None:
     for place in range(values.size):
         column, x = np.uint32(columns[place]), values[place]
@@ -70,18 +81,23 @@ def _add_extremes(columns: Any, values: Any, low: Any, high: Any, nonzero: Any) 
 
 
 def quantize_scaled(
-    rows: npt.NDArray[np.floating[Any]],
+    samples: npt.NDArray[np.floating[Any]],
+    which: slice | IntArray,
     offset: FloatArray,
     scale: FloatArray,
     stored: int,
     signed: bool,
     out: npt.NDArray[np.uint8],
 ) -> None:
-    """Scale and quantise dense samples, finite float32 or float64 (samples, features).
+    """Scale and quantise some of dense samples, finite float32 or float64 (samples, features): a slice, or indices.
 
-    ``out``, uint8 (samples, features or more), C-contiguous, gets the integers, modulo 256, in its first columns.
+    ``out``, uint8 (of these samples, features or more), C-contiguous, gets the integers, modulo 256, in its first
+    columns.
     """
-    _quantize(_plain(rows), offset * 0.5, scale * 2, _grid(stored, signed), out)
+    if isinstance(which, slice) or not samples.flags.c_contiguous:
+        samples = samples[which]
+        which = np.arange(samples.shape[0])
+    _quantize(_plain(samples), which, offset * 0.5, scale * 2, _grid(stored, signed), out)
 
 
 def quantize_stored(
@@ -107,9 +123,17 @@ def add_sums(
     _add(_plain(rows), offset * 0.5, scale * 2, fraction, u, sums)
 
 
-def add_extremes(rows: "csr_array", low: FloatArray, high: FloatArray, nonzero: npt.NDArray[np.integer[Any]]) -> None:
-    """Take the stored values of sparse samples into account in `p4sgd.host.data.statistics.Statistics.add`."""
-    _add_extremes(*_stored(rows), low, high, nonzero)
+def add_extremes(
+    rows: "npt.NDArray[np.floating[Any]] | csr_array",
+    low: FloatArray,
+    high: FloatArray,
+    nonzero: npt.NDArray[np.integer[Any]],
+) -> None:
+    """Take the stored values of samples into account in `p4sgd.host.data.statistics.Statistics.add`."""
+    if isinstance(rows, np.ndarray):
+        _add_dense_extremes(_plain(rows), low, high, nonzero)
+    else:
+        _add_extremes(*_stored(rows), low, high, nonzero)
 
 
 def _grid(stored: int, signed: bool) -> tuple[float, ...]:

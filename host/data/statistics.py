@@ -38,12 +38,12 @@ squares do."""
 _BLOCK_VALUES, _BLOCK_COLUMNS = 1 << 18, 1 << 16
 """Numbers of values that are summed at once, and of columns that are scaled."""
 
-COMPILED_VALUES = 1 << 23
-"""Number of dense values from which `p4sgd.host.data.kernels` is used: loading it takes 20 ms, and saves twice that."""
+COMPILED_VALUES = 1 << 21
+"""Number of dense values from which `p4sgd.host.data.kernels` is used: loading it takes 20 ms, and saves as much."""
 
-_QUANTILE_VALUES = 1 << 21
-"""Number of values from which quantiles are taken. Of 512 features that is 4,096 samples, with which quartiles are
-right to 2 % of a deviation."""
+_QUANTILE_VALUES, QUANTILE_SAMPLES = 1 << 21, 1 << 12
+"""Most values, and samples, from which quantiles are taken. With 4,096 samples quartiles are right to 2 % of a
+deviation."""
 
 _TAILS = (0.25, 0.1, 0.05, 0.01)
 """Probabilities p of the pairs of quantiles, p and 1 − p, that give the width of a column."""
@@ -87,7 +87,7 @@ class Statistics:
             return
         self.samples += features.shape[0]
         self.stored += stored_values(features)
-        if isinstance(features, np.ndarray):
+        if isinstance(features, np.ndarray) and features.size < COMPILED_VALUES:
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)
             for rows in map(to_dense, _row_blocks(features)):
@@ -95,7 +95,8 @@ class Statistics:
             return
         from p4sgd.host.data.kernels import add_extremes
 
-        add_extremes(features, self.low, self.high, self.nonzero)
+        for part in _row_blocks(features) if isinstance(features, np.ndarray) else (features,):
+            add_extremes(part, self.low, self.high, self.nonzero)
 
     def range(self) -> tuple[FloatArray, FloatArray]:
         """``low`` and ``high``, no copies, including zeros that are not stored; NaN if a column has one. More samples
@@ -277,7 +278,7 @@ def is_sparse(nonzero: int, values: int) -> bool:
 
 def quantile_rows(samples: int, features: int) -> int:
     """Number of samples, the first ones in random order, from which quantiles are taken."""
-    return max(1, min(samples, _QUANTILE_VALUES // features))
+    return max(1, min(samples, QUANTILE_SAMPLES, _QUANTILE_VALUES // features))
 
 
 def order_statistics(sample: Features) -> FloatArray:

@@ -179,9 +179,8 @@ class _PackedBlocks:
         places = [entry_places(image) for image in self.own] if any(listed) else []
         for first in range(0, padded, step):
             which, samples = slice(first, first + step), min(step, padded - first)
-            features = data.local_features(which)
-            lines = iter(() if all(listed) else self._dense(data, features))
-            words = iter(self._listed(features, first, places) if any(listed) else ())
+            lines = iter(() if all(listed) else self._dense(data, which))
+            words = iter(self._listed(data, which, places) if any(listed) else ())
             yield [
                 EntryBlock(*split_words(next(words), samples // BANKS))
                 if image.shard.lists_values
@@ -189,31 +188,33 @@ class _PackedBlocks:
                 for image in self.own
             ]
 
-    def _dense(self, data: Dataset, features: Features) -> list[npt.NDArray[np.uint8]]:
+    def _dense(self, data: Dataset, which: slice) -> list[npt.NDArray[np.uint8]]:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
-        scaling, stored = self.scaling, self.images[0].layout.stored
-        block, count = np.tile(self._blank, (features.shape[0], 1)), features.shape[1]
+        scaling, stored, count = self.scaling, self.images[0].layout.stored, data.feature_count
+        block = np.tile(self._blank, (len(range(*which.indices(data.samples))), 1))
         large = data.samples * count >= COMPILED_VALUES
-        if isinstance(features, np.ndarray) and isinstance(scaling, Scaling) and large:
+        if not data.sparse and isinstance(scaling, Scaling) and large:
             from p4sgd.host.data.kernels import quantize_scaled
 
-            quantize_scaled(features, scaling.offset, scaling.scale, stored, scaling.signed, block)
-        elif isinstance(features, np.ndarray) or isinstance(scaling, Whitening):
-            block[:, :count] = _quantize(scaling.apply(features), stored, scaling)
+            rows, own = data.local_rows(which), (scaling.offset, scaling.scale, stored, scaling.signed)
+            quantize_scaled(np.asarray(data.features), rows, *own, block)
+        elif not data.sparse or isinstance(scaling, Whitening):
+            block[:, :count] = _quantize(scaling.apply(data.local_features(which)), stored, scaling)
         elif block.size:
+            features: Any = data.local_features(which)
             samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
             block[samples, features.indices] = _quantize_stored(features, scaling, stored)
         return [block[:, image.shard.columns] for image in self.own if not image.shard.lists_values]
 
     def _listed(
-        self, features: Features, first: int, places: Sequence[npt.NDArray[np.int32]]
+        self, data: Dataset, which: slice, places: Sequence[npt.NDArray[np.int32]]
     ) -> list[npt.NDArray[np.uint64]]:
-        """Entries of a block from a sample on for the other workers of this process: `own_words` of each."""
+        """Entries of a block for the other workers of this process: `own_words` of each."""
         stored = self.images[0].layout.stored
         assert isinstance(self.scaling, Scaling)  # whitening leaves no zeros
-        values = quantized_values(features, self.scaling, stored, bias=self.images[0].bias)
+        values = quantized_values(data.local_features(which), self.scaling, stored, bias=self.images[0].bias)
         if self.sample_ranks is not None:
-            holders = self.sample_ranks.holders((first + values.rows) // BANKS, self.micro_batches)
+            holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
             values = values.of(holders == self.sample_ranks.rank)
         return [
             own_words(values, place, stored)

@@ -20,7 +20,7 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.matrix import each_block
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
-from p4sgd.host.data.statistics import FloatArray, Statistics, find_extremes, quantile_rows
+from p4sgd.host.data.statistics import QUANTILE_SAMPLES, FloatArray, Statistics, find_extremes, quantile_rows
 from p4sgd.host.data.table import TextColumn
 from p4sgd.host.devices.worker_image import bank_bytes
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, share_of
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from p4sgd.host.precondition.stage import StageTimes
 
 _SAMPLED_VALUES = 1 << 22
-"""Number of values, of the first samples in random order, from which the mean norm of a sample is computed."""
+"""Most values, of the first samples in random order, at most as many as quantiles are taken from, from which the mean
+norm of a sample is computed."""
 
 _CLEARLY_SPARSE = 0.04
 """Data that store less than this part of their values are sparse (`is_sparse`) whichever samples are held out."""
@@ -210,7 +211,7 @@ def prepare_rows(
     dealt = deal_columns(
         placement.shards, scaling, options, samples=rows.samples, values=values, network=placement.network
     )
-    first = slice(max(1, min(rows.samples, _SAMPLED_VALUES // rows.feature_count)))
+    first = slice(max(1, min(rows.samples, QUANTILE_SAMPLES, _SAMPLED_VALUES // rows.feature_count)))
     squares = square_norms(rows.local_features(first), scaling)  # before images take memory
     row = targets.of_row(0)
     integers, importances = broadcast(rows.communicator, row.integers(options, rows.name))
