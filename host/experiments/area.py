@@ -3,13 +3,14 @@
 import json
 import subprocess
 
-from p4sgd.host.experiments.experiment import Cell, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Finding, Source, Table, experiment
 from p4sgd.host.serve.local_cluster import python_command
 
 SWITCH = (("stages of 12", 9), ("SRAMs of 960", 137), ("TCAMs of 288", 35))
 """Resources of a Tofino with 4,096 slots and 8 jobs, by p4c's reports (hw/switch/README.md)."""
 
 
+@experiment("E9", "Area", "How much of an FPGA and of a switch does it take?")
 def area(quick: bool) -> Finding:
     """E9: cells of a worker, of a small one if quick; and the switch."""
     config, unit = ("tiny", "engine") if quick else ("u280", "worker")
@@ -44,6 +45,3 @@ def area(quick: bool) -> Finding:
         ],
         ["Neither the published RTL nor SwitchML's use of its switch is in this report."],
     )
-
-
-EXPERIMENTS = (Experiment("E9", "Area", "How much of an FPGA and of a switch does it take?", area),)

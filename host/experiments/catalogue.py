@@ -18,5 +18,8 @@ _MODULES = (allreduce, scaling, area, cycles, messages, factors, columns, precis
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.id: each
-    for each in sorted((e for module in _MODULES for e in module.EXPERIMENTS), key=lambda e: int(e.id[1:]))
+    for each in sorted(
+        (each for module in _MODULES for each in vars(module).values() if isinstance(each, Experiment)),
+        key=lambda each: int(each.id[1:]),
+    )
 }

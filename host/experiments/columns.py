@@ -8,7 +8,7 @@ from typing import Any
 
 from p4sgd.host.data.synth import make_source, write_dataset
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.experiments.ranks import run_command, why_no_ranks
 from p4sgd.host.serve.local_cluster import python_command
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES
@@ -18,6 +18,7 @@ RANKS = 4
 COLUMNS, SERVERS = "columns divided", "samples divided, all columns at servers"
 
 
+@experiment("E15", "Hot and cold columns", "Which columns should all ranks have, and which a server?")
 def hot_and_cold(quick: bool) -> Finding:
     """E15: bytes and time of a mini-batch by the number of hot columns."""
     if problem := why_no_ranks():
@@ -73,8 +74,3 @@ def _row(document: dict[str, Any], batch: int) -> list[Cell]:
         frames = batch / VALUES
     seconds = statistics.median(each["seconds"] for each in document["epochs"][1:])
     return [frames, frames * FRAME_BYTES, sent, seconds / mini_batches * 1e6, Source.MEASURED]
-
-
-EXPERIMENTS = (
-    Experiment("E15", "Hot and cold columns", "Which columns should all ranks have, and which a server?", hot_and_cold),
-)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.experiments.peers import OURS, PEERS, Peer, Problem
 from p4sgd.host.experiments.sets import SPARSE, sets_of
 from p4sgd.host.report.cycles import epoch_cycles
@@ -221,16 +221,11 @@ def comparison(found: Sequence[Measured]) -> Finding:
     return Finding([table], [*sentences, *sorted({text for each in found for text in each.missing})], losses)
 
 
+@experiment(
+    "E7",
+    "Time to 1 % of the optimum",
+    "How much processor time does P4SGD take to come within 1 % of the optimum, beside other solvers?",
+)
 def time_to_optimum(quick: bool) -> Finding:
     """The finding of E7."""
     return comparison(measure_all(quick))
-
-
-EXPERIMENTS = (
-    Experiment(
-        "E7",
-        "Time to 1 % of the optimum",
-        "How much processor time does P4SGD take to come within 1 % of the optimum, beside other solvers?",
-        time_to_optimum,
-    ),
-)

@@ -10,7 +10,7 @@ from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.devices.session import Session
 from p4sgd.host.devices.worker_image import WorkerImage
 from p4sgd.host.errors import P4sgdError
-from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.losses import get_loss
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.fixed import LABEL
@@ -114,6 +114,7 @@ def compare(quick: bool) -> Finding:
     )
 
 
+@experiment("E10", "Lost frames", "How much throughput is left on links that lose frames?")
 def losses(quick: bool) -> Finding:
     """E10: mini-batches a second by the part of the frames that links lose."""
     workers = 1 if quick else 2  # one is simulated in E3, too
@@ -144,6 +145,3 @@ def losses(quick: bool) -> Finding:
         ],
         [f"If links lose {last[0]:.1%} of the frames, {float(last[2] or 0):.0%} of the throughput is left."],
     )
-
-
-EXPERIMENTS = (Experiment("E10", "Lost frames", "How much throughput is left on links that lose frames?", losses),)

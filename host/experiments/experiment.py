@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 Cell = str | int | float | bool | None
 
@@ -60,10 +61,6 @@ class Table:
             if unknown := named - set(self.columns):
                 raise ValueError(f"{self.title}: a chart needs the columns {', '.join(sorted(unknown))}")
 
-    def column(self, name: str) -> list[Cell]:
-        """The cells of a column."""
-        return [row[self.columns.index(name)] for row in self.rows]
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -87,3 +84,8 @@ class Experiment:
     title: str
     question: str
     run: Callable[[bool], Finding]
+
+
+def experiment(id: str, title: str, question: str) -> Callable[[Callable[[bool], Finding]], Experiment]:
+    """Decorator that makes an experiment of a function."""
+    return partial(Experiment, id, title, question)

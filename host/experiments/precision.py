@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from p4sgd.host.estimators import GLMClassifier, GLMRegressor
 from p4sgd.host.experiments.convergence import board_seconds
-from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.experiments.sets import REAL, LabelledSet, MissingPackageError
 from p4sgd.host.training.options import TrainingOptions
 
@@ -47,6 +47,9 @@ def _rows(name: str, made: LabelledSet, splits: int, bits: tuple[int, ...]) -> I
         yield [title, metric, str(each), round(score, 2), round(score - exact, 2), Source.MEASURED]
 
 
+@experiment(
+    "E6", "Bits of a feature", "How much accuracy do fewer bits of a feature cost, and how much time do they save?"
+)
 def precision(quick: bool) -> Finding:
     """The finding of E6."""
     bits, rows, missing = _QUICK_BITS if quick else _BITS, list[list[Cell]](), list[str]()
@@ -74,13 +77,3 @@ def precision(quick: bool) -> Finding:
         if isinstance(row[4], float) and row[4] < -0.5 and row[2] in ("4", "8")
     ]
     return Finding([quality, boards], missing, losses)
-
-
-EXPERIMENTS = (
-    Experiment(
-        "E6",
-        "Bits of a feature",
-        "How much accuracy do fewer bits of a feature cost, and how much time do they save?",
-        precision,
-    ),
-)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 from p4sgd.host.experiments import cycles, ranks
-from p4sgd.host.experiments.experiment import Cell, Chart, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.hw.spec.config import BANKS, CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.packet import FRAME_BYTES, VALUES
@@ -65,6 +65,7 @@ def mini_batch_us(
     return whole * CLOCK_NS / 1000, fixed * CLOCK_NS / 1000
 
 
+@experiment("E4", "Boards", "How does speed grow with boards, and what ends the growth?")
 def scale_out(quick: bool) -> Finding:
     """E4: boards, by data and mini-batch size; beside a GPU."""
     rows: list[list[Cell]] = []
@@ -145,6 +146,7 @@ def scale_out(quick: bool) -> Finding:
     )
 
 
+@experiment("E3", "Engines", "How does a board's speed grow with its engines, and does the formula hold?")
 def engines(quick: bool) -> Finding:
     """E3: engines of a worker."""
     rows: list[list[Cell]] = []
@@ -173,6 +175,7 @@ def engines(quick: bool) -> Finding:
     )
 
 
+@experiment("E5", "Mini-batches", "What do small mini-batches cost at a million columns?")
 def batch_sweep(quick: bool) -> Finding:
     """E5: the size of a mini-batch, at 20,480 samples of a million columns."""
     samples, features = 20_480, 1_000_000
@@ -215,6 +218,7 @@ def data_parallel_us(config: WorkerConfig, features: int, workers: int, batch: i
     return (whole * CLOCK_NS + -(-(features + 1) // VALUES) * WIRE_NS) / 1000
 
 
+@experiment("E2", "Columns or samples", "When is it better to divide columns, and when samples?")
 def parallelism(quick: bool) -> Finding:
     """E2: columns or samples divided among workers."""
     rows: list[list[Cell]] = []
@@ -252,11 +256,3 @@ def parallelism(quick: bool) -> Finding:
             *measured.losses,
         ],
     )
-
-
-EXPERIMENTS = (
-    Experiment("E2", "Columns or samples", "When is it better to divide columns, and when samples?", parallelism),
-    Experiment("E3", "Engines", "How does a board's speed grow with its engines, and does the formula hold?", engines),
-    Experiment("E4", "Boards", "How does speed grow with boards, and what ends the growth?", scale_out),
-    Experiment("E5", "Mini-batches", "What do small mini-batches cost at a million columns?", batch_sweep),
-)

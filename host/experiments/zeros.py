@@ -6,7 +6,7 @@ from functools import partial
 from p4sgd.host.data import Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.experiments.convergence import Measured, comparison, measure_all
-from p4sgd.host.experiments.experiment import Cell, Experiment, Finding, Source, Table
+from p4sgd.host.experiments.experiment import Cell, Finding, Source, Table, experiment
 from p4sgd.host.experiments.sets import LabelledSet, sets_of
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.packing import quantized_values
@@ -57,6 +57,11 @@ def _rows(measured: Measured, made: LabelledSet) -> list[list[Cell]]:
     return rows
 
 
+@experiment(
+    "E8",
+    "Sparse data",
+    "How much time does sparse data take, and what do boards gain by skipping zeros or by sharing the columns?",
+)
 def sparse_data(quick: bool) -> Finding:
     """The finding of E8."""
     found = measure_all(quick, sparse=True)
@@ -65,13 +70,3 @@ def sparse_data(quick: bool) -> Finding:
     boards = Table("Boards on sparse data", _COLUMNS, rows, note=note)
     compared = comparison(found)
     return Finding([*compared.tables, boards], compared.sentences, compared.losses)
-
-
-EXPERIMENTS = (
-    Experiment(
-        "E8",
-        "Sparse data",
-        "How much time does sparse data take, and what do boards gain by skipping zeros or by sharing the columns?",
-        sparse_data,
-    ),
-)

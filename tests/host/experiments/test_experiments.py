@@ -70,14 +70,21 @@ def test_planned_messages_are_never_later_than_published_rules():
     assert list(accumulate(passes.forward)) == ready
 
 
-def test_balanced_factors_are_sent_only_if_that_is_faster():
-    def invert(size):
-        return float(size)
+@pytest.mark.parametrize(
+    ("send", "turn", "spd", "planned"), [(0.0, 4, 3, 3), (0.5, 4.5, 4, 4), (1.5, 6.5, 5, 5), (10.0, 32, 6, 6)]
+)
+def test_factors_are_sent_if_that_is_faster(send, turn, spd, planned):
+    """Of 1, 2 and 3 rows, with two ranks: by hand."""
+    found = factors.placements([3, 2, 1], 2, float, lambda size: send)
+    assert found == {"by all": 6, "by owners in turn": turn, "SPD-KFAC": spd, "planned": planned}
 
-    assert factors.placed([3, 2, 1], 2, "all by all", invert, lambda size: 0.0) == 6
-    assert factors.placed([3, 2, 1], 2, "balanced", invert, lambda size: 0.0) == 3
-    assert factors.placed([3, 2, 1], 2, "balanced", invert, lambda size: 10.0) == 6, "all by all"
-    assert factors.placed([3, 2, 1], 2, "in turn", invert, lambda size: 0.5) == 4.5
+
+def test_planned_factors_are_never_later_than_by_the_rule_of_spd_kfac():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        sizes, ranks, start = rng.integers(1, 100, 12).tolist(), int(rng.integers(1, 6)), rng.uniform(0, 3)
+        found = factors.placements(sizes, ranks, lambda s: s**3 / 1e4, lambda s, start=start: start + s * s / 1e3)
+        assert found["planned"] <= min(found["SPD-KFAC"], found["by all"]) + 1e-12
 
 
 def test_quick_experiments_make_one_report(tmp_path):
