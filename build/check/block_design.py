@@ -59,8 +59,11 @@ def _as_ip(folder: Folder, kernel: str) -> Ip:
 
 def _buses(script: str, calls: Sequence[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
     """Connected buses exist and are connected once, and no bus of a kernel is left out."""
-    joined = [call for call in calls if call.command == "connect_bd_intf_net"]
-    used = Counter(_last(argument) for call in joined for argument in call.others)
+    joined = [tuple(map(_last, call.others)) for call in calls if call.command == "connect_bd_intf_net"]
+    used = Counter(pin for pins in joined for pin in pins)
+    for pins in joined:
+        if {pin.partition("/")[0] for pin in pins} <= kernels:
+            yield Problem(script, f"{' and '.join(pins)} have no FIFO between them, and may be on different dies")
     for cell in kernels:
         used.update({f"{cell}/{bus}": 0 for bus in cells[cell].buses.split()})
     for pin, times in sorted(used.items()):

@@ -4,7 +4,7 @@
 #     │    M_AXI_LITE ─▶ smartconnect ▶ worker, cmac: registers
 #     axi_aclk, 250 MHz, for all
 #   worker m_axi_gmem<i> ▶ smartconnect ▶ hbm SAXI_<channel>      (bursts of AXI4 become those of AXI3)
-#   worker axis_tx, axis_rx ◀▶ cmac ◀▶ qsfp0
+#   worker axis_tx, axis_rx ◀ FIFOs ▶ cmac ◀▶ qsfp0
 
 namespace eval p4sgd {
     variable folder [file dirname [file normalize [info script]]]
@@ -30,6 +30,16 @@ proc p4sgd::wire {from args} {
 
 proc p4sgd::bus_between {from to} {
     connect_bd_intf_net [get_bd_intf_pins $from] [get_bd_intf_pins $to]
+}
+
+# A stream between kernels, through a FIFO as v++ makes it: no ready signal has to cross dies within a cycle.
+proc p4sgd::stream_between {from to} {
+    set fifo [string map {/ _} $from]_fifo
+    cell $fifo xilinx.com:ip:axis_data_fifo {FIFO_DEPTH 16}
+    wire xdma/axi_aclk $fifo/s_axis_aclk
+    wire xdma/axi_aresetn $fifo/s_axis_aresetn
+    bus_between $from $fifo/S_AXIS
+    bus_between $fifo/M_AXIS $to
 }
 
 # A bus of the board, of one of the vendor's kinds.

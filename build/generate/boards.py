@@ -40,9 +40,10 @@ class Shell:
     # Pin of the platform's free-running clock, and its frequency.
     free_clock: str = "ii_level0_wire/ulp_m_aclk_freerun_ref_00"
     free_megahertz: int = 100
-    # Numbers of resources that the platform leaves on each die, by the names of those of a `Board`; empty if not known.
-    # Those of a U280 are verified (``build/fpga/README.md``); for no other was a source found with all of them.
+    # Numbers of resources that the platform leaves on each die, by the names of those of a `Board`, and where they are
+    # from (``build/fpga/README.md``); empty if not known.
     left: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    left_source: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ class Board:
 _SI570, _OSCILLATOR = "156.25", "161.1328125"
 """Reference clocks in MHz: the Si570 of a U280 after power-up (UG1314), and the oscillator of the other boards."""
 
+_LEFT_ON_U280 = {
+    "lut": (369_000, 333_000, 367_000),
+    "ff": (746_000, 675_000, 729_000),
+    "carry": (46_125, 41_625, 45_875),
+    "dsp": (2_733, 2_877, 2_880),
+    "bram": (507, 468, 512),
+    "uram": (320, 320, 320),
+}
+
 _OWN = {
     "u280": Board(
         "Alveo U280",
@@ -98,14 +108,8 @@ _OWN = {
         shell=Shell(
             "xilinx_u280_gen3x16_xdma_1_202211_1",
             other_memory="DDR[0]",
-            left={
-                "lut": (369_000, 333_000, 367_000),
-                "ff": (746_000, 675_000, 729_000),
-                "carry": (46_125, 41_625, 45_875),
-                "dsp": (2_733, 2_877, 2_880),
-                "bram": (507, 468, 512),
-                "uram": (320, 320, 320),
-            },
+            left=_LEFT_ON_U280,
+            left_source="UG1120",
         ),
         watts=160,
         source="DS963, XCU280; UG1120; quad 134",
@@ -123,7 +127,18 @@ _OWN = {
         network_die=1,
         hbm=Hbm(32, 256 << 20),
         cages=(Cage("CMACE4_X0Y3", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp_00", "io_clk_qsfp_refclka_00"),),
-        shell=Shell("xilinx_u50_gen3x16_xdma_5_202210_1"),
+        shell=Shell(
+            "xilinx_u50_gen3x16_xdma_5_202210_1",
+            left={
+                "lut": (365_000, 365_000),
+                "ff": (730_000, 730_000),
+                "carry": (45_625, 45_625),
+                "dsp": (2_580, 2_580),
+                "bram": (564, 564),
+                "uram": (304, 304),
+            },
+            left_source="UG1120 on the shell of 2020",
+        ),
         watts=63,
         source="DS965, XCU50; UG1120; quad 131",
     ),
@@ -143,7 +158,11 @@ _OWN = {
             Cage("CMACE4_X0Y2", "X0Y24~X0Y27", _OSCILLATOR, "io_gt_qsfp0_00", "io_clk_qsfp0_refclka_00"),
             Cage("CMACE4_X0Y4", "X0Y28~X0Y31", _OSCILLATOR, "io_gt_qsfp1_00", "io_clk_qsfp1_refclka_00"),
         ),
-        shell=Shell("xilinx_u55c_gen3x16_xdma_3_202210_1"),
+        shell=Shell(
+            "xilinx_u55c_gen3x16_xdma_3_202210_1",
+            left=_LEFT_ON_U280,
+            left_source="assumed to be as much as on a U280",
+        ),
         watts=100,
         source="DS978, XCU55C; UG1120; quad 130",
     ),

@@ -125,6 +125,7 @@ def resources(config: "NamedConfig", unit: str, board: str | None, out: Path | N
                 "device": {key: getattr(known, key) for key in ("name", *units[0].total.table(), "source")},
                 "units": [each.document(known) for each in units],
                 "dies": dies,
+                "left_by_shell": known.shell.left_source,
                 "advice": advice_for_dies(dies),
             }
             if out is not None:
@@ -137,7 +138,7 @@ def resources(config: "NamedConfig", unit: str, board: str | None, out: Path | N
     for each in units:
         _show_unit(output, each.document(known), {"name": known.name, "instances": None, **limits})
     if dies:
-        output.say("shares of what the shell leaves on each die:")
+        output.say(f"shares of what the shell leaves on each die ({known.shell.left_source}):")
         output.records(dies)
     output.say(
         f"rules: {MAX_LUTS} LUTs in a row and one carry chain of {MAX_CARRY_BITS} bits; {MAX_LOADS:,} loads of a net; "

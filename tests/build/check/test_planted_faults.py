@@ -108,10 +108,11 @@ FAULTS = {
     ],
     ("vivado", "block design", "project.tcl"): [
         (
-            "p4sgd::bus_between p4sgd_cmac_1/axis_rx p4sgd_worker_1/axis_rx\n",
+            "p4sgd::stream_between p4sgd_cmac_1/axis_rx p4sgd_worker_1/axis_rx\n",
             "",
             r"cmac_1/axis_rx .* 0 .*\n.*worker_1/axis_rx",
         ),
+        ("stream_between p4sgd_cmac", "bus_between p4sgd_cmac", "cmac_1/axis_rx and .*/axis_rx have no FIFO"),
         ("p4sgd::connect_memory 31 {p4sgd_worker_1/m_axi_gmem1 {31}}\n", "", "m_axi_gmem1 is connected 0 times"),
         ("connect_memory 31", "connect_memory 1", "hbm/SAXI_01 is connected 2"),
         ("gmem1 {31}", "gmem1 {30}", "HBM_MEM30 is both"),

@@ -1,5 +1,6 @@
 """`p4sgd resources` counts a worker and shows its paths; one for the U280 fits it, and hw/README.md has its size."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from p4sgd.build.estimate.resources import Part, Resources, Unit, advice_for_dies, measure, shares_of_dies
 from p4sgd.build.estimate.synthesis import REMEDY
 from p4sgd.build.estimate.timing import MAX_LOADS, MAX_RESETTABLE, Loads, Net, Path, Timing
-from p4sgd.build.generate.boards import BOARDS
+from p4sgd.build.generate.boards import BOARDS, Shell
 from p4sgd.host.cli import info as machine
 from p4sgd.host.cli.app import main
 from p4sgd.hw.spec.config import WorkerConfig
@@ -146,7 +147,8 @@ def test_dies_have_their_engines_beside_the_shell():
     assert advice_for_dies(dies) == []
     (full,) = advice_for_dies(shares_of_dies(config, board, [engine._replace(total=Resources(dsp=460)), worker]))
     assert full.startswith("die 0 is full: 101% of dsp that the shell leaves: take fewer engines")
-    assert shares_of_dies(config, BOARDS["u50"], [engine, worker]) == shares_of_dies(config, board, [engine]) == []
+    unknown = dataclasses.replace(board, shell=Shell("of another vendor"))
+    assert shares_of_dies(config, unknown, [engine, worker]) == shares_of_dies(config, board, [engine]) == []
 
 
 def test_missing_yosys(monkeypatch):
