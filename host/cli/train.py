@@ -12,7 +12,7 @@ import click
 from p4sgd.host.cli import options
 from p4sgd.host.cli.app import INTERRUPTED, describe, report
 from p4sgd.host.cli.output import COLUMNS, Output, cell, make_table, shorten
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.training.events import Events, Stage
 
 if TYPE_CHECKING:
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from p4sgd.host.devices.device import WorkerName
-    from p4sgd.host.run.folds import Fold
     from p4sgd.host.run.request import TrainingRequest
     from p4sgd.host.run.training_run import TrainingRun
     from p4sgd.host.streaming import OnProgress, Step
     from p4sgd.host.training import EpochRecord, ResultSet, TrainingResult
     from p4sgd.host.training.dealing.split import Split
     from p4sgd.sim.cluster.trace import Trace
-
-FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
-"""Metrics in the table of folds."""
 
 
 @click.command()
@@ -60,13 +56,6 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
     "Start from the weights of a model. Its features, loss, precision and scaling are kept, and for numbers mean and "
     "deviation of its targets; the other options are those of this run, and the learning rate is found anew.",
 )
-@options.count(
-    "--folds",
-    2,
-    "Cross-validation: divide the samples into K folds, by --seed, train K models, each without one fold, and "
-    "measure each on its fold. No model is written, but with --out one that is trained on all samples afterwards.",
-    metavar="K",
-)
 @click.option("--device", type=options.device_kind, default="emulator", help="What to train on.")
 @options.cluster
 @click.option(
@@ -74,7 +63,7 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
     type=options.NameFrom("launcher", "p4sgd.host.distributed:LAUNCHERS"),
     show_default="none",
     help="How the processes of this run were started: mpi for `mpiexec -n 4 p4sgd train … --launcher mpi`, where each "
-    "process reads its share of the data and has one worker; none for a single process.",
+    "process has one worker; none for a single process.",
 )
 @options.config_and_settings(
     "Configuration of each worker, which does not change the weights; by default small in simulation, on the emulator "
@@ -92,7 +81,7 @@ FOLD_METRICS = ("loss", "accuracy", "auc", "f1", "d2", "r2", "rmse", "mae")
 @options.training
 @options.reading
 @options.common
-def train(folds: int | None, launcher: str | None, output: Output, **choices: Any) -> None:
+def train(launcher: str | None, output: Output, **choices: Any) -> None:
     """Train a model.
 
     DATA is a file, the name of a data set that comes with scikit-learn, such as breast_cancer or iris:versicolor
@@ -117,13 +106,8 @@ def train(folds: int | None, launcher: str | None, output: Output, **choices: An
             choices["device"] = None
         with output.working("getting ready"):
             request = make_request(choices)
-        check_same(ranks, {"--folds": str(folds)})
-        document = {} if folds is None else _run_folds(output, request, folds, ranks)
-        if folds is None or request.out is not None:
-            if folds is not None:
-                output.say("on all samples:")
-            run, result = run_training(output, request, ranks)
-            finish(output, run, result, document)
+        run, result = run_training(output, request, ranks)
+        finish(output, run, result)
 
 
 @contextlib.contextmanager
@@ -204,44 +188,6 @@ def run_training(
     return run, result
 
 
-def _run_folds(output: Output, request: "TrainingRequest", folds: int, ranks: Communicator) -> dict[str, Any]:
-    """Cross-validate and show the metrics; returns its part of the JSON document, which is printed without ``out``."""
-    with output.working("getting ready"):
-        from p4sgd.host.run.folds import check_folds, cross_validate, summarise
-        from p4sgd.host.run.training_run import TrainingRun
-
-        check_folds(request)
-        run = TrainingRun(request, ranks)
-    display = _Display(output, run, folds=folds)
-    done: list[Fold] = []
-    try:
-        with display.shown:
-            for fold in cross_validate(run, folds, display):
-                done.append(fold)  # what is done stays if the next one is interrupted
-    except KeyboardInterrupt as error:
-        _print_folds(output, done)
-        error.add_note(f"{len(done)} of {folds} folds are finished; the next run begins with the first again")
-        raise
-    mean, deviation = summarise(done)
-    found = {"folds": [fold.to_json() for fold in done], "mean": mean, "deviation": deviation}
-    document = {"cross_validation": found}
-    if request.out is None:
-        output.document(run.to_json() | document)
-    _print_folds(output, done, **{"mean": mean, "±": deviation})
-    return document
-
-
-def _print_folds(output: Output, done: "Sequence[Fold]", **summaries: Mapping[str, float]) -> None:
-    names = [name for name in FOLD_METRICS if done and name in done[0].metrics]
-    lines: list[tuple[list[object], Mapping[str, Any]]] = [
-        ([fold.number, fold.samples, fold.result.best_epoch], fold.metrics) for fold in done
-    ]
-    lines += [([title, None, None], values) for title, values in summaries.items()]
-    rows = [[*first, *(cell(name, values[name]) for name in names)] for first, values in lines]
-    if rows:
-        output.table(["fold", "samples", "epoch", *names], rows)
-
-
 class _Display(Events):
     """Display of a training run on the terminal: in each stage something else, until ``shown`` is closed."""
 
@@ -250,10 +196,8 @@ class _Display(Events):
         output: Output,
         run: "TrainingRun",
         on_trace: "Callable[[Trace], None]" = lambda trace: None,
-        folds: int = 0,
     ) -> None:
         self._output = output
-        self._folds = folds
         self._run = run
         self._on_trace = on_trace
         self.shown = contextlib.ExitStack()
@@ -270,10 +214,6 @@ class _Display(Events):
             self.shown.enter_context(self._output.opening(self._run.device))
         elif stage is Stage.TRAIN:
             self._show_epochs("epoch")
-
-    def fold(self, number: int) -> None:
-        self.shown.close()
-        self.shown.enter_context(self._output.working(f"fold {number} of {self._folds}"))
 
     def progress(self, step: "Step", done: int, total: int) -> None:
         if self._on_progress is not None:

@@ -81,9 +81,6 @@ class Events:
     def progress(self, step: Any, done: int, total: int) -> None:
         """Files of a prepared folder are being verified; see `p4sgd.host.streaming.OnProgress`."""
 
-    def fold(self, number: int) -> None:
-        """The run of a fold begins; folds count from 1."""
-
     def row(self, row: int, names: Sequence[str]) -> None:
         """A row begins, of a model with several: its number from 0, and the names of all rows."""
 

@@ -24,7 +24,7 @@ def completed(line):
         ("p4sgd export --to ", ["onnx", "sklearn"]),
         ("p4sgd train --loss ", list(LOSSES)),
         ("p4sgd train digits --epochs 3 --overw", ["--overwrite"]),
-        ("p4sgd train --fo", ["--folds", "--format"]),
+        ("p4sgd train --fo", ["--format"]),
         ("p4sgd tune --scaling m", ["minmax", "maxabs"]),
         ("p4sgd train d", [name for name in BUILTIN if name.startswith("d")]),
     ],

@@ -248,18 +248,6 @@ TUNED = [
     ("nowhere.csv", "nowhere.csv: there is no such file"),
 ]
 
-FOLDED = [
-    ("iris:1 --folds 1", "'--folds': 1 is not in the range x>=2"),
-    ("iris:1 --folds 51", "a class of iris:1 has 50 samples, too few for --folds 51: choose at most 50$"),
-    ("diabetes --loss squared --folds 443", "diabetes has 442 samples, too few for .*: choose at most 442$"),
-    ("iris:1 --folds 3 --test iris:1", "--test does not go with --folds: folds are the test data"),
-    ("iris:1 --folds 3 --checkpoint c", "--checkpoint does not go with --folds"),
-    ("--resume kept --folds 3", "--resume does not go with --folds"),
-    ("iris:1 --folds 3 --init model", "--init does not go with --folds: the model may have been trained on samples"),
-    ("iris:1 --folds 3 --report r.html", "--report with --folds needs --out"),
-    ("folder --folds 3", "folder: was prepared as a whole: --folds needs the data themselves$"),
-]
-
 BEGUN = [  # contradictions of a model that training starts from
     ("breast_cancer --precision 4", "model: .* trained with --precision 8, not with --precision 4: leave that out"),
     ("breast_cancer --no-bias", "model: .* with --bias, not with --no-bias"),
@@ -326,7 +314,7 @@ CASES = [
     *((f"train --resume kept {words}", says) for words, says in RESUMED),
     *((f"train folder {words}", says) for words, says in PREPARED),
     *((f"tune {words}", says) for words, says in TUNED),
-    *((f"train {words}", says) for words, says in (*FOLDED, *WEIGHED, *SPELT)),
+    *((f"train {words}", says) for words, says in (*WEIGHED, *SPELT)),
     ("predict model breast_cancer --id-column a", "--id-column is for csv, parquet, but breast_cancer is built in"),
     ("predict towns commas.csv --thousands , --id-column nix", "no column 'nix' for --id-column; there are a, town, y"),
     ("predict towns commas.csv --thousands , --categorical a", "column 1 .a.: held no texts in training: leave --cat"),

@@ -95,7 +95,7 @@ def test_before_the_first_epoch_ends_nothing_is_written(tmp_path, monkeypatch, o
 
 @pytest.fixture
 def interrupted_run(monkeypatch):
-    """Press Ctrl-C in a certain run of the emulator, which is an epoch of a row or of a fold."""
+    """Press Ctrl-C in a certain run of the emulator, which is an epoch of a row."""
 
     def begin(number):
         runs, wait = itertools.count(1), EmulatedDevice.wait
@@ -126,14 +126,6 @@ def test_what_is_done_of_several_rows_is_told(tmp_path, monkeypatch, interrupted
     monkeypatch.chdir(tmp_path)
     resumed, whole = (json.loads(run("train", *each, "--json").stdout) for each in (["--resume", "c"], words[1:]))
     assert resumed["weights_sha256"] == whole["weights_sha256"]
-
-
-def test_folds_that_are_done_are_shown(interrupted_run):
-    interrupted_run(6)
-    done = run("train", "iris:1", "--epochs", "2", "--folds", "4", status=130)
-    assert [line.split()[0] for line in done.stdout.splitlines() if line[1:2].isdigit()] == ["1", "2"]
-    assert "mean" not in done.stdout
-    assert done.stderr.endswith(": 2 of 4 folds are finished; the next run begins with the first again\n")
 
 
 FEW_TRIALS = ["--precision", "8", "--batch", "16", "--l2", "1e-4,0.001", "--splits", "1", "--epochs", "2"]
