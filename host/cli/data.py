@@ -1,6 +1,5 @@
-"""The commands `p4sgd data synth`, `fetch` and `prepare`: data sets to try, and data larger than memory."""
+"""The commands `p4sgd data synth` and `prepare`: data sets to try, and data larger than memory."""
 
-import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,37 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """Make, fetch or prepare data sets."""
-
-
-@data.command()
-@click.argument("name", type=options.NameFrom("data set", "p4sgd.host.data.fetch:ORIGINALS"))
-@click.option(
-    "--out",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    default=Path(),
-    show_default=False,
-    help="Folder to write to; by default the current one.",
-)
-@click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the file.")
-@options.common
-def fetch(name: str, directory: Path, sha256: str | None, output: Output) -> None:
-    """Fetch an original data set from the LIBSVM page.
-
-    The checksum of the first download is written to checksums.json beside the file; later downloads must have the same.
-    """
-    from p4sgd.host.data import fetch as originals
-
-    with output.progress() as show:
-        fetched = originals.fetch(
-            name, directory, sha256=sha256, on_progress=lambda done, total: show(name, done, total, "bytes")
-        )
-    output.document({"name": name, **dataclasses.asdict(fetched), "path": str(fetched.path)})
-    state = "fetched" if fetched.downloaded else "was there already"
-    trust = "; checksum noted, but not compared with any" if fetched.pinned else "; checksum correct"
-    output.say(f"{fetched.path}: {state}{trust}")
+    """Make or prepare data sets."""
 
 
 def _shapes() -> Iterable[str]:

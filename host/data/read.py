@@ -57,6 +57,8 @@ _BAR = re.compile(rb"([-+.\d][^|,;:#\t]*)?\|([^\s|]+ |\s)")
 STANDARD_INPUT = "-"
 """Name of the data that are read from standard input."""
 
+_LIBSVM_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
+
 _copies: dict[Any, Any] = {}
 """Files with copies of what can be read once: of standard input by its stream, and of pipes by their inodes."""
 
@@ -156,12 +158,11 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
 
 
 def _hint(name: str) -> str:
-    from p4sgd.host.data.fetch import ORIGINALS
     from p4sgd.host.data.synth import SHAPES, TABLES
 
     if is_builtin(name):
         return f"; without --format {name} is a data set that comes with scikit-learn"
-    ways = [f"p4sgd data fetch {name} fetches the data set"] if name in ORIGINALS else []
+    ways = [f"the data set is at {_LIBSVM_PAGE}"] if name in (*SHAPES, "a9a") and name != "zipf" else []
     if name in SHAPES:
         fewer = " --samples 1000000" if SHAPES[name].samples > 1_000_000 else ""
         ways.append(f"p4sgd data synth {name}{fewer} --out {name}.npz makes one of its shape")

@@ -76,7 +76,7 @@ READ = [  # data that cannot be read, or do not suit
         "--exposure-column is for csv, npy, parquet, but iris is built in: leave it out",
     ),
     ("train breast_canser", r"breast_canser: .*no such file; .*mean breast_cancer\?"),
-    ("train a9a", "p4sgd data fetch a9a"),
+    ("train a9a", "the data set is at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools"),
     ("train kdd12", "p4sgd data synth kdd12 --samples 1000000 --out kdd12.npz"),
     ("train wide.csv --config tiny", "26 units of 8, .* hold \\(16 each\\): use at least 2 workers"),
     ("train wide.libsvm --config sparse", "67,108,864 features .*1,048,576 each\\): use at least 2 workers"),
@@ -162,7 +162,6 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; there are \[train\]"),
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
-    ("data fetch mnist", "'mnist'.*a9a"),
     ("train --epochs 2", "Missing argument 'DATA'.*p4sgd train --help"),
 ]
 

@@ -103,7 +103,7 @@ def test_commands_are_listed_in_the_order_of_use_and_no_sentence_is_cut():
     order = "train tune predict evaluate inspect export simulate generate build resources cluster doctor switch worker"
     for group, words, names in (
         (main, [], f"{order} experiments info data"),
-        (commands()["data"], ["data"], "fetch prepare synth"),
+        (commands()["data"], ["data"], "prepare synth"),
     ):
         listed = run(*words, "--help").stdout.partition("Commands:")[2]
         assert re.findall(r"^  (\w\S*)  +\w", listed, re.MULTILINE) == list(commands(group)) == names.split()
