@@ -4,6 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import JOB_NUMBERS, Job, Member
@@ -108,6 +109,16 @@ class Membership:
             self._controller.set_mac(request.peer_mac)
             self._begin(job, first_round)
             state.served = job
+
+    def promote(self, index: int) -> None:
+        """Have the stand-in of a worker take its place in its job. A P4sgdError if the aggregator does not serve it."""
+        state = next(job for job in self._jobs.values() if index in job.members)
+        for place, job in self._controller.served().items():
+            if job == state.served and isinstance(self._controller, SoftwareAggregator):
+                self._controller.promote(place, state.shards[index])
+                state.served = job.promote(state.shards[index])
+                return
+        raise P4sgdError(f"the aggregator does not serve the job of worker {index}")
 
     def end(self) -> None:
         """End all jobs that were begun here, if the aggregator still serves them."""

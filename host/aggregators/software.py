@@ -41,6 +41,10 @@ class SoftwareAggregator:
     def begin(self, place: int, job: Job, first_round: int) -> None:
         self._call("begin", place=place, job=job, first_round=first_round)
 
+    def promote(self, place: int, shard: int) -> None:
+        """Have the stand-in of a shard, which there must be, be its worker from now on."""
+        self._call("promote", place=place, shard=shard)
+
     def end(self, place: int) -> None:
         self._call("end", place=place)
 

@@ -27,6 +27,7 @@ from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import GoneError, RefusalError, TokenError
+from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 
 _SLACK_S = 0.02
@@ -69,7 +70,7 @@ class ClusterWorker:
         self._port = port
         self._connection = connection
         self.config = connection.config
-        self.stands_in_for: int | None = None
+        self.stands_in_for: int | None = None  # a shard, from the next join on
 
     def read_register(self, offset: int) -> int:
         with self._losing():
@@ -122,6 +123,7 @@ class ClusterDevice(Device):
     network_settings = NetworkSettings()
     names: Sequence[WorkerName] = ()
     workers: Sequence[ClusterWorker] = ()
+    replaced: Mapping[int, P4sgdError] = {}
 
     def __init__(
         self, config: WorkerConfig | None, workers: int, *, cluster: Cluster, ranks: Communicator = SINGLE_PROCESS
@@ -161,7 +163,7 @@ class ClusterDevice(Device):
             ends = self.aggregator.macs.values() if isinstance(self.aggregator, BoardAggregator) else ()
             await_links(macs, list(ends))
             self._opened = opened.pop_all()
-        self._membership = lambda: membership
+        self._membership: Callable[[], Membership] = lambda: membership
         self._arrange(connections)
 
     def _arrange(self, connections: Mapping[int, _Connection]) -> None:
@@ -173,6 +175,7 @@ class ClusterDevice(Device):
         self._shards = range(ranks.rank, len(present), ranks.size)  # of this rank's workers
         self.names = tuple(self._name(index) for index in present)
         self.network_settings = network_settings(msgspec.structs.replace(self._cluster, workers=self._present))
+        self.replaced = {}
         self._job_workers = JobWorkers(self._membership, ranks, len(present) if self._cluster.racks else None)
         self.workers = [
             ClusterWorker(self._job_workers, shard, self._present[shard].port, connection)
@@ -208,7 +211,9 @@ class ClusterDevice(Device):
                 if self.aggregator is not None:
                     self.aggregator.check_process()
             except P4sgdError as error:
-                problem = error
+                if not self._replace(error):
+                    problem = error
+                own = {shard: worker for shard, worker in own.items() if shard not in self.replaced}
             is_late = end is not None and time.monotonic() >= end
             states = self._ranks.all_gather((list(own), problem, is_late))
             for _, problem, _ in states:
@@ -221,6 +226,23 @@ class ClusterDevice(Device):
                 names = name_workers(self.names[shard] for shard in running)
                 raise P4sgdError(f"{names} was still running after {timeout_s:g} s")
 
+    def _replace(self, error: P4sgdError) -> bool:
+        """Have its stand-in do what is left of the run for a worker whose loss an error reports; returns whether that
+        could be done."""
+        if len(error.lost_workers) != 1:
+            return False
+        (shard,) = error.lost_workers
+        by, held = (shard - 1) % len(self.workers), (shard + 1) % len(self.workers)
+        if self.workers[by].stands_in_for != shard or {by, held} & self.replaced.keys():
+            return False  # nobody has its shard, or it had two
+        try:
+            self._membership().promote(shard)
+            StandInWorker(self.workers[by]).write_register(registers.JOIN.offset, 0)
+        except P4sgdError:
+            return False
+        self.replaced = {**self.replaced, shard: error}
+        return True
+
     def drop(self, lost: Collection[int]) -> None:
         if self._ranks.size > 1:
             raise P4sgdError("the workers of several ranks cannot go on without the others")
@@ -232,11 +254,12 @@ class ClusterDevice(Device):
             self._absent[index] = connection.process
         self._arrange({index: each for index, each in self._connections.items() if index not in self._absent})
 
-    def stand_ins(self) -> Sequence[Worker] | None:
-        """See `stand_ins_of`."""
+    @property
+    def stand_ins(self) -> Sequence[Worker]:
+        """See `Device`. They are so from the next join on."""
         are_programs = not self.boards and self._cluster.aggregator.kind == "socket" and not self._cluster.racks
         if self._ranks.size > 1 or not are_programs or len({worker.config for worker in self.workers}) > 1:
-            return None
+            return ()
         for shard, worker in enumerate(self.workers):
             worker.stands_in_for = (shard + 1) % len(self.workers)
         return [StandInWorker(worker) for worker in self.workers]

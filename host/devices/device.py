@@ -1,7 +1,7 @@
 """The interface of devices: workers with registers and memory, and how they find their aggregator."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -164,6 +164,17 @@ class Device(Protocol):
     def absent(self) -> Sequence[WorkerName]:
         """Workers that were dropped or are late."""
         return ()
+
+    @property
+    def stand_ins(self) -> Sequence[Worker]:
+        """Each worker as holder of the next one's shard, the last of the first one's; none if workers cannot be."""
+        return ()
+
+    @property
+    def replaced(self) -> Mapping[int, P4sgdError]:
+        """Workers that were lost in a run which their stand-ins ended, by shard, with what happened. They are to be
+        dropped before the next run."""
+        return {}
 
     @property
     def message_times(self) -> "MessageTimes | None":

@@ -109,10 +109,11 @@ class Session:
             for index, worker in enumerate(device.workers)
         ]
         others: Sequence[Worker] = ()
-        if stand_ins and self.workers > 1:
-            from p4sgd.host.devices.stand_in import stand_ins_of
-
-            others = stand_ins_of(device)
+        if stand_ins and self.workers > 1 and not (others := device.stand_ins):
+            raise UserError(
+                f"{option('stand_ins', True)}: takes a cluster of workers of one configuration and one aggregator, "
+                "all of them processes, and no --launcher"
+            )
         self._stand_ins = [
             _Member((shard + 1) % self.workers, worker, client_of(worker)) for shard, worker in enumerate(others)
         ]
@@ -309,6 +310,7 @@ class Session:
             if isinstance(error, RuntimeError):  # the emulator does not know the host's classes of errors
                 raise P4sgdError(f"device {self._device.name}: {error}") from error
             raise
+        self._follow_stand_ins()
         flags = self._check_run()
         self._joined = True
         further = registers.KEYED_COUNTERS if self.most else {}
@@ -373,6 +375,13 @@ class Session:
             each.client.write(registers.RUN, model_source=source.value, model_store=int(store), stale=stale)
         for each in self._holders:
             each.client.write(registers.CTRL, start=1)
+
+    def _follow_stand_ins(self) -> None:
+        """Have stand-ins be the members in place of workers that were lost in the run."""
+        if replaced := self._device.replaced:
+            holders = {each.shard: each for at, each in enumerate(self._stand_ins) if at not in replaced}
+            self._stand_ins = [each for shard, each in holders.items() if shard not in replaced]
+            self._members = [holders[each.shard] if each.shard in replaced else each for each in self._members]
 
     def _abort(self) -> None:
         """Abort the runs of all workers that can be reached."""

@@ -1,25 +1,10 @@
 """Registers and memory of the shard that a worker process stands in for."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.devices.device import Device, Worker
-from p4sgd.host.errors import UserError, option
+from p4sgd.host.devices.device import Worker
 from p4sgd.hw.spec.register_map import STAND_IN
-
-
-def stand_ins_of(device: Device) -> Sequence[Worker]:
-    """Have each worker stand in for the next from its next join on, the last for the first; returns them as holders of
-    that shard. A `UserError` if they cannot."""
-    make = getattr(device, "stand_ins", None)
-    if make is None or (found := make()) is None:
-        raise UserError(
-            f"{option('stand_ins', True)}: takes a cluster of workers of one configuration and one aggregator, "
-            "all of them processes, and no --launcher"
-        )
-    return found  # type: ignore[no-any-return]
 
 
 class StandInWorker:

@@ -41,6 +41,7 @@ class Requests:
             size=lambda: {"slots": slots, "jobs": places, "most": aggregator.most},
             set_mac=self._set_mac,
             begin=self._begin,
+            promote=self._promote,
             end=self._end,
             served=lambda: msgspec.to_builtins(aggregator.jobs, str_keys=True),
             counters=self.counters,
@@ -81,6 +82,12 @@ class Requests:
         if (problem := why_not_begin(self._known(place), job, served, program=True)) is not None:
             raise RefusedError(problem)
         self._aggregator.begin(place, job, first_round)
+
+    def _promote(self, place: int, shard: int) -> None:
+        job = self._aggregator.jobs.get(self._known(place))
+        if job is None or not 0 <= shard < len(job.members) or job.members[shard].stand_in is None:
+            raise RefusedError(f"place {place} has no job in which somebody stands in for shard {shard}")
+        self._aggregator.promote(place, shard)
 
     def _end(self, place: int) -> None:
         self._aggregator.end(self._known(place))

@@ -126,7 +126,11 @@ class Workers:
                 errors.append(second)
 
     def take_in(self) -> None:
-        """Deal units to workers that have come, too."""
+        """Deal units anew if stand-ins have taken the places of lost workers, and to workers that have come, too."""
+        if lost := self.device.replaced:
+            before, error = len(self.device.workers), P4sgdError("; ".join(map(str, lost.values())), lost_workers=lost)
+            self._drop(error)
+            self._deal_anew(self._fewer(f"epoch {self._state.epoch + 1} is trained by", before, [error]), warns=True)
         came = self.device.take_in(partial(self._remarks.add, warns=True))
         if not came:
             return

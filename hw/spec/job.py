@@ -1,6 +1,6 @@
 """A job: the group of workers that an aggregator adds up, described the same way to every kind of aggregator."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS
 from p4sgd.hw.spec.run import MAX_WORKERS
@@ -75,6 +75,13 @@ class Job:
             raise ValueError(f"a bitmap of ports has {MAX_PORTS} bits, {self.ports:#x} does not fit")
         if self.key is not None and not 0 <= self.key < 1 << KEY_BITS:
             raise ValueError(f"a job's key has {KEY_BITS} bits")
+
+    def promote(self, shard: int) -> "Job":
+        """The job once the stand-in of a shard has become its worker; a ValueError if there is none."""
+        member = self.members[shard].stand_in
+        if member is None:
+            raise ValueError(f"job {self.number}: nobody stands in for shard {shard}")
+        return replace(self, members=(*self.members[:shard], member, *self.members[shard + 1 :]))
 
     @property
     def everyone(self) -> int:

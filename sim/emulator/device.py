@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -57,8 +57,10 @@ class EmulatedDevice:
     aggregator = None
     network_settings = None
     shares = None
+    stand_ins = ()
     names = None
     absent = ()
+    replaced: ClassVar[dict[int, Any]] = {}
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """Emulated worker that takes part in AllReduce by packets, as a board does."""
 
-import contextlib
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from p4sgd.hw.spec.packet import (
     PacketType,
 )
 from p4sgd.hw.spec.register_map import STAND_IN, Field, Register
-from p4sgd.sim.emulator.progress import Later, Progress, StandIn, at_once
+from p4sgd.sim.emulator.progress import Later, Pace, Progress, StandIn, at_once
 from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Inputs, Run
 from p4sgd.sim.model import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
@@ -79,8 +78,9 @@ class NetworkedWorker(KeepingWorker):
     packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
 
     It may stand in for another worker of its job: registers of that one's shard are `STAND_IN` behind its own, and its
-    memories come behind its own; it is started first. ``later`` computes what is for it: `at_once`, or ``submit`` of an
-    executor with one thread.
+    memories come behind its own; it is started first. JOIN there, written during a run, says that the other worker is
+    gone and that answers to it come here. ``later`` computes what is for it: `at_once`, or ``submit`` of an executor
+    with one thread.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class NetworkedWorker(KeepingWorker):
         self._has_more = False  # whether `work` has something to do now
         self._resend_at: int | None = None
         self._probe = 0, 0  # number of the last probe, and when it was sent
-        self._speed = speed
+        self._paces = Pace(speed, clock, self._count_busy), Pace(speed, clock)
         self._counted = Counter[str]()  # since power-up
         self._before = self._counts()  # counters when the run began
 
@@ -123,6 +123,8 @@ class NetworkedWorker(KeepingWorker):
         if offset >= STAND_IN:
             if self.idle:
                 self._other.write_register(offset - STAND_IN, word)
+            elif offset == STAND_IN + spec.JOIN.offset:
+                self._take_over()
             return
         super().write_register(offset, word)
         if offset == spec.PROBE.offset:
@@ -215,11 +217,11 @@ class NetworkedWorker(KeepingWorker):
         self._before = self._counts()
         if self._endpoint.joined:
             shape = merged or 1, self._operations
-            self._progress = Progress(runs[0], self._computing, *shape)
+            own, others = self._paces
+            self._progress = Progress(runs[0], self.index, own, *shape)
             self._endpoint.has_stand_in = len(runs) > 1  # where one stands in for another, all do
             if len(runs) > 1:
-                others = Progress(runs[1], self._slowed_down, *shape)
-                self._stand_in = StandIn(others, self._other.index, self._later)
+                self._stand_in = StandIn(runs[1], self._other.index, others, *shape, self._later)
             return
         self._end("not_joined")
         if self._endpoint.given_up is not None:
@@ -235,45 +237,38 @@ class NetworkedWorker(KeepingWorker):
             sums = endpoint.sums.popleft()
             has_ended = progress.take(sums)
             if stand_in is not None:
-                stand_in.take(sums, ends=has_ended)
+                stand_in.take(sums)
                 if has_ended:  # sums of the next mini-batch may have come, too
                     self._has_more = True
                     return
+        begun = []
         if endpoint.next_operation in progress.operations:
             if stand_in is not None:
                 stand_in.begin()
-            partials, first = progress.partials(), progress.operations.start
+            progress.compute()
             while endpoint.next_operation in progress.operations and endpoint.can_submit:
+                begun.append(endpoint.next_operation)
                 now = self._clock()
-                self._send(endpoint.submit(partials[endpoint.next_operation - first].tolist(), now), now)
-        if stand_in is not None and stand_in.should_ask():
-            self._ask()
+                self._send(endpoint.submit(progress.partials(begun[-1]).tolist(), now), now)
+        if stand_in is not None:
+            has_told = not stand_in.tells()
+            if stand_in.is_gone and stand_in.has_partials:
+                self._stand_in_now(begun if has_told else self._waiting())
+            elif not has_told:
+                self._ask()
         if progress.is_over and not endpoint.busy and (stand_in is None or not stand_in.is_busy):
             self._progress = self._stand_in = None
             self._operations = progress.operations.start
             self._show_counters()
             try:
-                progress.run.finish()
-                if stand_in is not None:
-                    stand_in.finish()
+                for each in filter(None, (progress, stand_in)):
+                    each.run.finish()
             except EmulatorError:
                 self._end("memory_error")
                 endpoint.leave()
 
-    @contextlib.contextmanager
-    def _computing(self) -> Iterator[None]:
-        """Count the time of the enclosed code, and stretch it if the worker is slowed down."""
-        begin = self._clock()
-        with self._slowed_down():
-            yield
-        self._counted["CYCLES_BUSY"] += self._clock() - begin
-
-    @contextlib.contextmanager
-    def _slowed_down(self) -> Iterator[None]:
-        computed = time.thread_time()
-        yield
-        if self._speed < 1:
-            time.sleep((time.thread_time() - computed) * (1 / self._speed - 1))
+    def _count_busy(self, cycles: int) -> None:
+        self._counted["CYCLES_BUSY"] += cycles
 
     def _end(self, flag: str) -> None:
         """End the run as void, with a flag of STATUS."""
@@ -308,24 +303,45 @@ class NetworkedWorker(KeepingWorker):
 
     def _hear(self, echo: Packet) -> None:
         """Stand in for the other worker if it is missing, or have its partials computed."""
-        stand_in, waiting = self._stand_in, [] if self._stand_in is None else self._waiting()
-        if stand_in is None or echo.slot not in [each % self.config.slots for each in waiting]:
+        if (stand_in := self._stand_in) is None:
+            return
+        waiting = self._waiting()
+        if echo.slot not in [each % self.config.slots for each in waiting]:
             return
         if echo.bitmap >> stand_in.shard & 1 or echo.round != self._endpoint.round_of(echo.slot):
             return
+        stand_in.is_missing = True
         stand_in.compute()
-        if (partials := stand_in.partials()) is not None:
-            assert self._progress is not None
-            first = self._progress.operations.start
-            for operation in waiting:
-                self._transmit(
-                    self._endpoint.packet_of(operation, stand_in.shard, tuple(partials[operation - first].tolist()))
-                )
+        if stand_in.has_partials:
+            self._stand_in_now(waiting)
+
+    def _take_over(self) -> None:
+        """Be the other worker, too, which is gone: send all that it has not."""
+        if (stand_in := self._stand_in) is None:
+            return
+        stand_in.is_gone = True
+        self._endpoint.also = stand_in.shard
+        for packet in self._endpoint.unanswered():
+            self._acknowledge_too(packet)
+        if waiting := self._waiting():
+            stand_in.compute()
+            if stand_in.has_partials:
+                self._stand_in_now(waiting)
+
+    def _stand_in_now(self, operations: Sequence[int]) -> None:
+        """Send the other worker's partials in some operations that wait for sums."""
+        stand_in = self._stand_in
+        assert stand_in is not None
+        stand_in.has_sent = True
+        for operation in operations:
+            values = tuple(stand_in.partials(operation).tolist())
+            self._transmit(self._endpoint.packet_of(operation, stand_in.shard, values))
 
     # -- packets -------------------------------------------------------------------------------------------------
 
     def _send(self, packet: Packet, now: int) -> None:
         self._transmit(packet)
+        self._acknowledge_too(packet)
         due = now + self._endpoint.resend_after
         self._resend_at = due if self._resend_at is None else min(due, self._resend_at)
 
@@ -333,12 +349,18 @@ class NetworkedWorker(KeepingWorker):
         self._counted["PACKETS_SENT"] += 1
         self._send_frame(packet.to_bytes())
 
+    def _acknowledge_too(self, packet: Packet) -> None:
+        """If a packet acknowledges sums, do so for another worker that is gone, too."""
+        if (other := self._endpoint.also) is not None and packet.type is PacketType.ACK:
+            self._transmit(replace(packet, shard=other, bitmap=1 << other))
+
     def _resend(self, now: int) -> None:
         had_given_up = self._endpoint.given_up is not None
         due = self._endpoint.resend(now)
         for packet in due:
             self._counted["PACKETS_RESENT"] += 1
             self._transmit(packet)
+            self._acknowledge_too(packet)
         if self._stand_in is not None and any(packet.type is PacketType.PARTIAL for packet in due):
             self._ask()
         self._resend_at = self._endpoint.next_resend()

@@ -1,8 +1,12 @@
 """The mini-batches of a networked worker's run: those of its own shard, and of one that it stands in for."""
 
-from collections.abc import Callable
+import collections
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,66 +15,10 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.emulator.worker import Run
 
-
-class Progress:
-    """The mini-batches of a run of one shard.
-
-    An operation, an AllReduce, has ``merged`` micro-batches, the last of a mini-batch may have fewer; the first one of
-    the run has the number ``first``. All arithmetic is done within ``computing()``, which takes its time.
-    """
-
-    def __init__(
-        self, run: Run, computing: Callable[[], AbstractContextManager[None]], merged: int, first: int
-    ) -> None:
-        self.run = run
-        self._computing = computing
-        self._size = BANKS * merged
-        self._operations = -(-run.settings.batch // self._size)
-        self._first = first
-        self._partials: IntArray | None = None
-        self._sums: list[int] = []
-        self._mini_batch = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all mini-batches are done."""
-        return self._mini_batch == self.run.settings.mini_batches
-
-    @property
-    def operations(self) -> range:
-        """The operations of the present mini-batch; none at the end."""
-        begin = self._first + self._operations * self._mini_batch
-        return range(begin, begin if self.is_over else begin + self._operations)
-
-    def partials(self) -> list[IntArray]:
-        """The partials of these operations, computed when they are first asked for."""
-        if self._partials is None:
-            with self._computing():
-                self._partials = self.run.model.forward(self._samples)
-        return np.split(self._partials, range(self._size, self._partials.size, self._size))
-
-    def take(self, sums: tuple[int, ...]) -> bool:
-        """Take the sums of the next operation; returns whether they were the last of a mini-batch, whose update is
-        then done."""
-        self._sums += sums
-        if len(self._sums) < self.run.settings.batch:
-            return False
-        with self._computing():
-            if self._partials is None:
-                self.run.model.skip(self._samples)
-            self.run.model.backward(self._samples, np.array(self._sums, np.int64))
-        self._sums.clear()
-        self._partials = None
-        self._mini_batch += 1
-        return True
-
-    @property
-    def _samples(self) -> slice:
-        return self.run.samples(self._mini_batch)
-
-
 Later: TypeAlias = Callable[[Callable[[], Any]], "Future[Any]"]
 """Calls functions one after the other, perhaps on a thread of its own: the method ``submit`` of an executor."""
+
+_PASSES = 9  # of which the median tells how long a slowed-down worker takes
 
 
 def at_once(function: Callable[[], Any]) -> "Future[Any]":
@@ -80,68 +28,144 @@ def at_once(function: Callable[[], Any]) -> "Future[Any]":
     return done
 
 
-class StandIn:
-    """The run of another worker's ``shard``: its update with all sums, its partials only if it is missing.
+class Pace:
+    """The pace of a worker that computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1.
 
-    ``later`` does the arithmetic.
+    A pass takes as long as the median of the last ones, so that what disturbs this machine is not stretched, too.
+    ``took`` gets the time of each pass, in units of ``clock``.
     """
 
-    def __init__(self, progress: Progress, shard: int, later: Later) -> None:
-        self.shard = shard
-        self._progress = progress
-        self._later = later
-        self._last: Future[Any] | None = None
-        self._partials: Future[list[IntArray]] | None = None  # of the present mini-batch
-        self._has_asked = self._has_sent = False
-        self.is_missing = False  # whether the worker was so in the mini-batch before, or is in this one
+    def __init__(
+        self, speed: float, clock: Callable[[], int], took: Callable[[int], None] = lambda cycles: None
+    ) -> None:
+        self._speed = speed
+        self._clock = clock
+        self._took = took
+        self._passes: dict[str, collections.deque[float]] = {}
 
-    def begin(self) -> None:
-        """Begin a mini-batch."""
-        if self.is_missing:
-            self.compute()
+    @contextlib.contextmanager
+    def computing(self, name: str) -> Iterator[None]:
+        """Stretch the enclosed code, a pass of this name."""
+        begin, computed = self._clock(), time.thread_time()
+        yield
+        if self._speed < 1:
+            passes = self._passes.setdefault(name, collections.deque(maxlen=_PASSES))
+            passes.append(time.thread_time() - computed)
+            time.sleep(statistics.median(passes) * (1 / self._speed - 1))
+        self._took(self._clock() - begin)
+
+
+class Progress:
+    """The mini-batches of a run of one ``shard``.
+
+    An operation, an AllReduce, has ``merged`` micro-batches, the last of a mini-batch may have fewer; the first one of
+    the run has the number ``first``. ``later`` does all arithmetic, at this ``pace``.
+    """
+
+    def __init__(self, run: Run, shard: int, pace: Pace, merged: int, first: int, later: Later = at_once) -> None:
+        self.run = run
+        self.shard = shard
+        self._pace = pace
+        self._later = later
+        self._size = BANKS * merged
+        self._operations = -(-run.settings.batch // self._size)
+        self._first = first
+        self._mini_batch = 0
+        self._partials: Future[list[IntArray]] | None = None  # of the present mini-batch
+        self._update: Future[None] | None = None  # of the last one
+        self._sums: list[int] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the sums of all mini-batches have come."""
+        return self._mini_batch == self.run.settings.mini_batches
+
+    @property
+    def operations(self) -> range:
+        """The operations of the present mini-batch; none at the end."""
+        begin = self._first + self._operations * self._mini_batch
+        return range(begin, begin if self.is_over else begin + self._operations)
 
     def compute(self) -> None:
         """Have the partials of this mini-batch computed."""
-        self.is_missing = True
         if self._partials is None:
-            self._partials = self._later(self._progress.partials)
-
-    def partials(self) -> list[IntArray] | None:
-        """They, to be sent; None if they are not computed."""
-        if self._partials is None or not self._partials.done():
-            return None
-        self._has_sent = True
-        return self._partials.result()
-
-    def should_ask(self) -> bool:
-        """Whether the partials have just been computed, so that it is time to ask whether the worker is still missing;
-        says so once."""
-        is_time = not self._has_asked and self._partials is not None and self._partials.done()
-        self._has_asked |= is_time
-        return is_time
-
-    def take(self, sums: tuple[int, ...], *, ends: bool) -> None:
-        """Take the sums of the next operation, which perhaps ``ends`` the mini-batch."""
-        if ends:
-            if self._partials is not None:
-                self._partials.cancel()
-            self.is_missing = self._has_sent
-            self._partials, self._has_asked, self._has_sent = None, False, False
-        self._last = self._later(lambda: self._progress.take(sums))
+            self._partials = self._later(partial(self._forward, self._samples))
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether `should_ask` waits for partials."""
-        return self._partials is not None and not self._has_asked
+    def has_partials(self) -> bool:
+        """Whether they are computed."""
+        return self._partials is not None and self._partials.done()
+
+    def partials(self, operation: int) -> IntArray:
+        """Those of an operation, if this `has_partials`."""
+        assert self._partials is not None
+        return self._partials.result()[operation - self.operations.start]
+
+    def take(self, sums: tuple[int, ...]) -> bool:
+        """Take the sums of the next operation; returns whether they were the last of a mini-batch, which is then
+        updated."""
+        self._sums += sums
+        if len(self._sums) < self.run.settings.batch:
+            return False
+        is_skipped = self._partials is None or self._partials.cancel()
+        self._update = self._later(partial(self._backward, self._samples, np.array(self._sums, np.int64), is_skipped))
+        self._sums.clear()
+        self._partials = None
+        self._mini_batch += 1
+        return True
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is still computed. An error of it is raised here."""
-        waiting = [each for each in (self._partials, self._last) if each is not None and not each.done()]
-        if not waiting and self._last is not None:
-            self._last.result()
-        return bool(waiting)
+        """Whether an update is under way. An error of the last one is raised here."""
+        if self._update is None or not self._update.done():
+            return self._update is not None
+        self._update.result()
+        return False
 
-    def finish(self) -> None:
-        """End the run, see `Run.finish`."""
-        self._progress.run.finish()
+    @property
+    def _samples(self) -> slice:
+        return self.run.samples(self._mini_batch)
+
+    def _forward(self, samples: slice) -> list[IntArray]:
+        with self._pace.computing("forward"):
+            partials = self.run.model.forward(samples)
+        return np.split(partials, range(self._size, partials.size, self._size))
+
+    def _backward(self, samples: slice, sums: IntArray, is_skipped: bool) -> None:
+        with self._pace.computing("backward"):
+            if is_skipped:
+                self.run.model.skip(samples)
+            self.run.model.backward(samples, sums)
+
+
+class StandIn(Progress):
+    """The mini-batches of another worker's shard, with partials only if that one is missing: in the mini-batch before,
+    in this one, or, if it ``is_gone``, from now on."""
+
+    is_gone = False
+    is_missing = False
+    has_sent = False  # for it in this mini-batch
+    _has_told = False
+
+    def begin(self) -> None:
+        """Begin a mini-batch."""
+        if self.is_missing or self.is_gone:
+            self.compute()
+
+    def tells(self) -> bool:
+        """Whether the partials have just been computed; says so once."""
+        is_news = self.has_partials and not self._has_told
+        self._has_told |= is_news
+        return is_news
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether `tells` waits for partials."""
+        return self._partials is not None and not self._has_told
+
+    def take(self, sums: tuple[int, ...]) -> bool:
+        """See `Progress.take`."""
+        has_ended = super().take(sums)
+        if has_ended:
+            self.is_missing, self.has_sent, self._has_told = self.has_sent, False, False
+        return has_ended

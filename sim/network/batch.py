@@ -154,6 +154,11 @@ class BatchAggregator:
         self.jobs[index] = job
         state.place_of[job.number] = index
 
+    def promote(self, index: int, shard: int) -> None:
+        """See `Job.promote`."""
+        job = self.jobs[index] = self.jobs[index].promote(shard)
+        self._state.members[index, shard] = (job.members[shard].mac, job.members[shard].port, 0, -1)
+
     def end(self, index: int) -> None:
         """End the job in place ``index``, if there is one."""
         job = self.jobs.pop(index, None)

@@ -72,6 +72,7 @@ class Endpoint:
     resends: int = 0  # how often a packet is sent again before the endpoint gives up; 0 for no limit
     key: int | None = None  # key of the job, for version 2
     most: int = 0  # most micro-batches in a packet of version 2; 0 to speak version 1 only
+    also: int | None = None  # another shard whose answers it takes, whose worker is gone
     has_stand_in: bool = False  # another worker may send its partials; the sums are then taken before it begins
 
     def __post_init__(self) -> None:
@@ -83,6 +84,7 @@ class Endpoint:
     def join(self, first_round: int) -> None:
         """Reset all slots; the next AllReduce uses slot 0 in ``first_round``."""
         self.first_round = first_round
+        self.also = None
         self._slots = [_Slot(number=index - self.slots) for index in range(self.slots)]
         self._submitted = 0
         self._delivered = 0
@@ -114,6 +116,10 @@ class Endpoint:
     def packet_of(self, operation: int, shard: int, values: tuple[int, ...]) -> Packet:
         """The PARTIAL of another worker in an operation that `waits_for` sums, for its stand-in to send."""
         return replace(self._packet(operation % self.slots), shard=shard, bitmap=1 << shard, values=values)
+
+    def unanswered(self) -> list[Packet]:
+        """The last packet of each slot that waits for an answer."""
+        return [self._packet(index) for index, slot in enumerate(self._slots) if slot.phase is not SlotPhase.IDLE]
 
     def round_of(self, slot: int) -> int:
         """Round of a slot's current or last operation."""
@@ -227,7 +233,8 @@ class Endpoint:
             return DropReason.JOB
         if packet.workers != self.workers:
             return DropReason.WORKERS
-        if packet.shard != (0 if is_to_all else self.shard) or packet.bitmap != (1 << self.workers) - 1:
+        shards = (0,) if is_to_all else (self.shard, self.also)
+        if packet.shard not in shards or packet.bitmap != (1 << self.workers) - 1:
             return DropReason.SHARD
         if packet.slot >= self.slots:
             return DropReason.SLOT

@@ -104,6 +104,10 @@ class Aggregator:
         self.jobs[index] = job
         self._place_of[job.number] = index
 
+    def promote(self, index: int, shard: int) -> None:
+        """See `Job.promote`."""
+        self.jobs[index] = self.jobs[index].promote(shard)
+
     def end(self, index: int) -> None:
         """End the job in place ``index``, if there is one."""
         job = self.jobs.pop(index, None)

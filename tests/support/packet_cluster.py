@@ -2,11 +2,13 @@
 
 import heapq
 import itertools
+import math
 import random
 from collections import Counter
 from dataclasses import replace
 
 from p4sgd.host.devices.device import client_of
+from p4sgd.host.devices.stand_in import StandInWorker
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES
@@ -60,6 +62,7 @@ class PacketCluster(BareDevice):
         self._rng, self._stand_ins, self._pause = rng, stand_ins, pause
         self._paused_until = [0] * len(configs)
         self.silent = False
+        self.lost = set()
         self.now = 0
         self._arrivals = []  # heap of (time, order, action)
         self._order = itertools.count()
@@ -84,7 +87,7 @@ class PacketCluster(BareDevice):
 
     def wait(self, timeout_s=None):
         limit = self.now + _LIMIT
-        while not all(worker.inner.idle for worker in self.workers):
+        while not all(worker.inner.idle for index, worker in enumerate(self.workers) if index not in self.lost):
             self.run(1000)
             assert self.now < limit, "the run does not end"
 
@@ -103,6 +106,17 @@ class PacketCluster(BareDevice):
     def pause_worker(self, index, cycles):
         """Have a worker neither act nor take packets for a while."""
         self._paused_until[index] = self.now + cycles
+
+    def lose_worker(self, index, notice):
+        """Have a worker lose its power for good; after a while its stand-in takes its place."""
+        self._paused_until[index] = math.inf
+        self.lost.add(index)
+
+        def replace_it():
+            self.switch.promote(0, index)
+            StandInWorker(self.workers[index - 1].inner).write_register(registers.JOIN.offset, 0)
+
+        self._at(self.now + notice, replace_it)
 
     def _awake(self):
         """The workers that do not pause now."""
@@ -128,6 +142,8 @@ class PacketCluster(BareDevice):
                     self._at(time, lambda p=port: self._deliver(p, answer.packet.to_bytes()))
 
     def _deliver(self, port, frame):
+        if port in self.lost:
+            return
         if self._paused_until[port] > self.now:
             self._at(self._paused_until[port], lambda: self._deliver(port, frame))
         elif port not in self.cut:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -73,7 +74,8 @@ class BareDevice:
     """What is there of a device without a network."""
 
     aggregator = network_settings = shares = names = message_times = None
-    absent = ()
+    absent = stand_ins = ()
+    replaced = MappingProxyType({})
     closed = False
 
     def take_in(self, tell):

@@ -187,7 +187,6 @@ def test_what_ends_a_run_is_named_and_it_goes_on_with_another(new_lab, name):
 
 CHANGES = {
     "killed": (2, lambda lab: lab.kill("worker2"), ["instead of 4: worker 2 at unix:worker2 is gone"], {}),
-    "killed, and others stand in": (2, lambda lab: lab.kill("worker2"), ["instead of 4: worker 2 at"], {}),
     "cable": (
         2,
         lambda lab: lab.set_link(2, "down"),
@@ -216,6 +215,19 @@ CHANGES = {
 """Worker, what happens to it, what is said of it, and options of the lab."""
 
 
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_a_stand_in_ends_the_epoch_in_place_of_a_worker_that_is_killed(new_lab, epochs):
+    """No epoch is done again; the others share its features from the next one on, if there is one."""
+    lab = new_lab(4, network=PATIENT, speed=0.01)
+    job = ("digits:3", "--epochs", str(epochs), "--batch", "64", "--tolerance", "0")
+    words = ("--stand-ins", "--json", "--quiet")
+    document = json.loads(finish(begin_and_break(lab, lambda lab: lab.kill("worker2"), *words, job=job))[0])
+    said = [remark for remark in document["remarks"] if "trained by" in remark]
+    assert len(said) == epochs - 2
+    assert all(remark.startswith("epoch 3 is trained by 3 workers instead of 4: worker 2 at") for remark in said)
+    assert document["weights_sha256"] == emulated(*job)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_others_take_over_from_a_worker_until_it_comes(new_lab, name):
@@ -223,8 +235,7 @@ def test_the_others_take_over_from_a_worker_until_it_comes(new_lab, name):
     lab = new_lab(4, network=IMPATIENT, **options)
     job = (*LONG, "--tolerance", "0") if name == "late" else LONG  # it takes a while to start
     job = (*write_sparse_data(lab.folder), "--epochs", "200") if name == "sparse" else job
-    words = ["--stand-ins"] if "stand in" in name else []
-    out, said = finish(begin_and_break(lab, change, "--json", "--quiet", *words, job=job))
+    out, said = finish(begin_and_break(lab, change, "--json", "--quiet", job=job))
     document = json.loads(out)
     remarks = [remark for remark in document["remarks"] if f"worker {worker}" in remark]
     for wanted in says:

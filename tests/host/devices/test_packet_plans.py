@@ -90,5 +90,5 @@ def test_workers_that_are_far_away_are_measured_less():
     """Until two seconds have passed, most of them for requests."""
     model = Modelled(4, 1e-3, CostTable((1,), (1e-4,)), around=0.3)
     times = plan_packets(model.measure, 4, 4, 4)
-    assert len(model.runs) == 1 + 3 * 3, "of three lengths, 0.9 s a round"
+    assert len(model.runs) == 2 + 3 * 3, "of three lengths, 0.9 s a round"
     assert times.messages == (4,)

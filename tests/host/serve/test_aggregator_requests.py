@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.batch import answers_of
-from support.switch import from_worker, job_of, running
+from support.switch import MAC, from_worker, job_of, running
 
 from p4sgd.host.aggregators.cluster_file import UdpAddress
 from p4sgd.host.aggregators.controller import SlotView
@@ -51,6 +51,28 @@ class Port:
 def requests_of(model, foreign=()):
     """Of an aggregator with two ports, of which the second does not reach some addresses."""
     return Requests(model, {"a": Port(), "b": Port(foreign)}, slots=SLOTS, places=PLACES)
+
+
+def test_a_stand_in_becomes_the_worker():
+    """Of all of the shard's packets only its own count from then on."""
+    model, job = BatchAggregator(SLOTS, jobs=PLACES, mac=MAC), job_of(2)
+    methods, (other, own) = requests_of(model).methods, job.members
+    model.begin(1, replace(job, members=(other, replace(own, stand_in=other))), 10)
+
+    def answered(kind, shard, port):
+        frame = replace(from_worker(kind, 4, 10, shard, 2), source=job.members[port].mac)
+        return len(answers_of(model, [frame.to_bytes()], port))
+
+    assert answered(PacketType.PARTIAL, 0, 0) == 0
+    assert answered(PacketType.PARTIAL, 1, 0) == 1
+    assert answered(PacketType.ACK, 0, 0) == answered(PacketType.ACK, 1, 0) == 0
+    methods.call({"do": "promote", "place": 1, "shard": 1})
+    assert model.jobs[1].members == (other, other)
+    assert answered(PacketType.ACK, 1, 1) == 0
+    assert answered(PacketType.ACK, 1, 0) == 1
+    for place, shard in ((1, 1), (1, 2), (1, -1), (0, 0), (PLACES, 0)):
+        with pytest.raises(RefusedError, match=f"place {place} has no job|place must be 0"):
+            methods.call({"do": "promote", "place": place, "shard": shard})
 
 
 def test_what_a_controller_can_do(tmp_path):
