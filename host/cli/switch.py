@@ -248,33 +248,7 @@ def _sentences(job: Mapping[str, Any], *, udp: bool) -> Iterator[str]:
         whom = ", ".join(who[shard] for shard in shards)
         yield f"job {job['job']}, {which}, round {first['round']}: {what} {whom}"
     if any(True for _ in runs):
-        yield "and more of this kind: p4sgd switch slots lists all"
-
-
-@switch.command()
-@_cluster_option
-@options.common
-def slots(cluster: Path | None, output: Output) -> None:
-    """List the slots that are under way.
-
-    These are the slots that have partials of their round and still lack acknowledgements. Shards whose partials or
-    acknowledgements are missing are listed by number.
-    """
-    from p4sgd.host.aggregators.controller import read_active_slots
-
-    with _controller_of(cluster) as (_, controller):
-        seen = read_active_slots(controller)
-    found = [
-        {"place": place, "job": job.number, "aggregated": slot.aggregated, "acknowledged": slot.acknowledged}
-        | _slot_document(slot)
-        for (place, job), slots in seen.items()
-        for slot in slots
-    ]
-    output.document({"slots": found})
-    if not found:
-        output.say("no slot is under way")
-    names = ("place", "job", "slot", "round", "partials_missing", "acknowledgements_missing")
-    output.records(found, names, texts=0)
+        yield "and more of this kind: --json lists all"
 
 
 @switch.command()

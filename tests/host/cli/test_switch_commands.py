@@ -1,4 +1,4 @@
-"""`p4sgd switch status`, `slots`, `counters` and `clear`, at an aggregator for UDP; mistakes of `serve`."""
+"""`p4sgd switch status`, `counters` and `clear`, at an aggregator for UDP; mistakes of `serve`."""
 
 import contextlib
 import importlib
@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from support.loopback import loopback
 from support.switch import serving
 
+from p4sgd.host.aggregators.controller import read_active_slots
 from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.cli.app import main
 from p4sgd.host.errors import P4sgdError
@@ -194,30 +195,19 @@ def test_a_job_that_ends_while_it_is_looked_at(lab, between, monkeypatch, is_ref
     lab.begin(0, number=1)
     lab.begin(1, number=2)
     lab.send(PacketType.PARTIAL, 5, 1, 0, number=2)
-    assert [slot["job"] for slot in json.loads(lab.run("slots", "--json").stdout)["slots"]] == [2]
+    assert [job.number for _, job in read_active_slots(lab.control)] == [2]
 
 
-def test_slots(lab, between, monkeypatch):
+def test_no_job_and_an_aggregator_whose_slots_cannot_be_read(lab, between, monkeypatch):
     assert lab.run("status").stdout == "no job is served\n"
     assert json.loads(lab.run("status", "--json").stdout)["jobs"] == []
-    assert lab.run("slots").stdout == "no slot is under way\n"
-    lab.begin(1, number=40)
-    lab.send(PacketType.PARTIAL, 2, 1, 0, 1, number=40)
-    lab.send(PacketType.PARTIAL, 9, 1, 0, 1, 2, number=40)
-    lab.send(PacketType.ACK, 9, 1, 2, number=40)
-    assert rows(lab.run("slots").stdout) == [["1", "40", "2", "1", "2", "-"], ["1", "40", "9", "1", "-", "0", "1"]]
-    first, second = json.loads(lab.run("slots", "--json").stdout)["slots"]
-    assert first == {
-        **{"place": 1, "job": 40, "slot": 2, "round": 1, "aggregated": 0b011, "acknowledged": 0},
-        **{"partials_missing": [2], "acknowledgements_missing": []},
-    }
-    assert (second["aggregated"], second["acknowledged"]) == (0b111, 0b100)
 
     def refuse(controller, place, slots):
         raise P4sgdError("start it with --cpu-port")
 
+    lab.begin()
     monkeypatch.setattr(SoftwareAggregator, "read_slots", refuse)
-    assert "start it with --cpu-port" in lab.run("slots", status=1).stderr
+    assert "start it with --cpu-port" in lab.run("status", status=1).stderr
 
 
 def test_counters(lab):
@@ -252,6 +242,6 @@ def test_clear_ends_a_job(lab):
 
 def test_nobody_answers(lab):
     lab.file.write_text(lab.file.read_text().replace("/aggregator", "/nobody"))
-    for command in ("status", "slots", "counters", "clear"):
+    for command in ("status", "counters", "clear"):
         done = lab.run(command, status=2)
         assert re.search("/nobody .*No such file.*: p4sgd switch serve", done.stderr)

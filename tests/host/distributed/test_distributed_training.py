@@ -1,24 +1,19 @@
-"""Ranks that train together end with everything that a single process ends with: images, weights, metrics, files."""
+"""Ranks that train together end with everything that a single process ends with: weights, metrics, files."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.events import events
 from support.ranks import run_ranks
 from support.results import assert_same
 
-from p4sgd.host.data import Dataset, Scaling
+from p4sgd.host.data import Dataset
 from p4sgd.host.distributed.overlap import MergedSums
-from p4sgd.host.image import prepare_images
 from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
-from p4sgd.host.training.dealing.units import partition
 from p4sgd.hw.spec.config import PRESETS
-from p4sgd.hw.spec.fixed import LABEL
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 
@@ -35,51 +30,6 @@ def make(samples, features, *, sparse, seed, kind=np.float64, weighted=False):
     labels = (rng.random(samples) < 0.4).astype(float)
     labels[:2] = 0, 1
     return Dataset(matrix, labels, "made", sample_weights=rng.integers(0, 5, samples) / 4 if weighted else None)
-
-
-@settings(max_examples=40)
-@given(
-    samples=st.integers(2, 70),
-    chunks=st.integers(1, 9),
-    odd=st.integers(0, 7),
-    size=st.integers(1, 5),
-    sparse=st.booleans(),
-    stored=st.integers(1, 8),
-    batch=st.sampled_from([8, 24]),
-    bias=st.booleans(),
-    kind=st.sampled_from([np.float32, np.float64]),
-    listing=st.sampled_from([(), (0,), (1, 2), (0, 1, 2, 3, 4)]),
-    skipping=st.sampled_from([(), (0, 1), (0, 1, 2, 3, 4)]),
-    seed=st.integers(0, 2**32),
-)
-def test_images_are_those_of_one_process(
-    samples, chunks, odd, size, sparse, stored, batch, bias, kind, listing, skipping, seed
-):
-    """Also if some workers are sparse, or all, or leave out lines of zeros."""
-    features = (chunks + size - 1) * CONFIG.lanes - odd
-    configs = [LISTING if worker in listing else CONFIG for worker in range(size)]
-    data = make(samples, features, sparse=sparse, seed=seed, kind=kind, weighted=bias)
-    rows = np.random.default_rng(seed).permutation(samples)[: max(1, samples - seed % 3)]  # some may be held out
-
-    def images(data):
-        data = data.take(rows)
-        kind = "maxabs" if listing or skipping else "auto"
-        scaling = Scaling.fit(data.features, kind)
-        shards = [
-            dataclasses.replace(shard, directory=shard.worker in skipping and not shard.config.sparse)
-            for shard in partition(features, configs, bias=bias, unit=8)
-        ]
-        return prepare_images(data, LABEL.from_real(data.labels), scaling, shards, stored=stored, batch=batch)
-
-    expected = images(data)
-    ranks = run_ranks(size, lambda ranks: images(dataclasses.replace(data, communicator=ranks)))
-    for one, other in zip(expected, [image for own in ranks for image in own], strict=True):
-        for name in ("layout", "signed", "workers", "samples", "bias"):
-            assert getattr(one, name) == getattr(other, name), name
-        assert (one.shard.worker, one.shard.units.tolist()) == (other.shard.worker, other.shard.units.tolist())
-        for name in ("labels", "offset", "scale"):
-            assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
-        assert [lines.tobytes() for lines in one.port_lines] == [lines.tobytes() for lines in other.port_lines]
 
 
 def several(data, *, targets):
