@@ -18,7 +18,6 @@ from cocotbext import axi
 WORK = Path(os.environ.get("WORK", ".")).resolve()  # where the commands of the README were given
 VERILOG = WORK / "verilog"
 PARTS = {"worker0": "p4sgd_worker", "worker1": "p4sgd_worker", "aggregator": "p4sgd_aggregator"}
-DONE = 1 << 1  # of CTRL
 ZERO = 1  # of RUN.model_source
 WEIGHTS = 0x1000  # byte address of the model, a page behind the lines
 JOB, GROUP, MACS = 7, 0x0300_0000_0001, {"worker0": 0x10, "worker1": 0x11, "aggregator": 1}
@@ -61,8 +60,11 @@ class Registers:
             word |= (value & (1 << field["bits"]) - 1) << field["low"]
         await self._bus.write(self._offsets[name], word.to_bytes(4, "little"))
 
-    async def read(self, name):
-        return int.from_bytes((await self._bus.read(self._offsets[name], 4)).data, "little")
+    async def read(self, name, field=None):
+        """A whole register, or a field of it."""
+        word = int.from_bytes((await self._bus.read(self._offsets[name], 4)).data, "little")
+        found = self._fields[name].get(field, {"low": 0, "bits": 32})
+        return word >> found["low"] & (1 << found["bits"]) - 1
 
 
 async def carry_up(number, tx, rx):
@@ -83,14 +85,16 @@ async def carry_down(tx, ends):
 async def serve(registers):
     """Have the aggregator serve a job of both workers, in the order of ``aggregator_registers.md``."""
     await registers.write("MAC_LOW", value=MACS["aggregator"])
-    for number in range(2):
-        await registers.write("MEMBER_MAC_LOW", value=MACS[f"worker{number}"])
-        await registers.write("MEMBER", place=0, shard=number, port=number)
     await registers.write("JOB0", number=JOB, workers=2)
     await registers.write("JOB0_GROUP_MAC_LOW", value=GROUP & 0xFFFF_FFFF)
     await registers.write("JOB0_GROUP_MAC_HIGH", value=GROUP >> 32)
     await registers.write("JOB0_PORTS", value=0b11)
+    for number in range(2):
+        await registers.write("MEMBER_MAC_LOW", value=MACS[f"worker{number}"])
+        await registers.write("MEMBER", place=0, shard=number, port=number)
     await registers.write("BEGIN", place=0, round=1)
+    while await registers.read("JOBS", "clearing"):
+        pass
 
 
 async def train(registers, number):
@@ -118,7 +122,7 @@ async def train(registers, number):
     await write("PEER_MAC_LOW", value=MACS["aggregator"])
     await write("JOIN", round=1)
     await write("CTRL", start=1)
-    while not await registers.read("CTRL") & DONE:
+    while not await registers.read("CTRL", "done"):
         pass
     return await registers.read("STATUS")
 
@@ -157,10 +161,11 @@ async def trains(dut):
 
 
 if __name__ == "__main__":
-    simulator, verilog = os.environ.get("SIM", "icarus"), WORK / "bench.v"
+    simulator, verilog, ports = os.environ.get("SIM", "icarus"), WORK / "bench.v", WORK / "bench.vlt"
     verilog.write_text(top())
+    ports.write_text('`verilator_config\npublic_flat_rw -module "bench" -port "*"\n')  # not all signals: see the README
     sources = [verilog, VERILOG / "p4sgd_worker.v", VERILOG / "p4sgd_aggregator.v"]
-    options = ["-Wno-fatal", "--trace-fst"] * (simulator == "verilator")
+    options = ["-Wno-fatal", "--trace-fst", "--no-public-flat-rw", ports] * (simulator == "verilator")
     runner = get_runner(simulator)
     runner.build(sources=sources, hdl_toplevel="bench", build_args=options, timescale=("1ns", "1ps"), waves=True)
     runner.test(test_module=Path(__file__).stem, hdl_toplevel="bench", waves=True, extra_env={"WORK": str(WORK)})
