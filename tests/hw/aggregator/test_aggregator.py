@@ -24,8 +24,9 @@ PARTIAL, FULL, ACK, CLEAR = PacketType.PARTIAL, PacketType.FULL, PacketType.ACK,
 
 
 def random_job(config, place):
-    """Members have addresses of their own, but may share ports."""
-    macs = (0x0250_0000_1000 + 64 * place + shard for shard in range(parameters()["workers"]))
+    """Members have addresses of their own, but may share ports. The second job has one, whose partials are the sums."""
+    workers = 1 if place == 1 else parameters()["workers"]
+    macs = (0x0250_0000_1000 + 64 * place + shard for shard in range(workers))
     members = tuple(Member(mac, random.randrange(config.ports)) for mac in macs)
     ports = sum(1 << port for port in {member.port for member in members})
     return Job(3 * place + 7, members, 0x0150_0000_0000 + place, ports)
