@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.own_top import MEMORY, own_top
+from support.own_top import own_top
 from support.yosys import run_yosys
 
 from p4sgd.sim.verilator import environment, lint
@@ -19,9 +19,7 @@ def files(generated, tmp_path):
     """The top, and the generated files."""
     path = tmp_path / "own.v"
     path.write_text(own_top(generated))
-    for number in range(3):
-        (tmp_path / f"memory{number}.hex").write_text("0\n")
-    return [path, MEMORY, *(generated / name for name in (generated / "files.f").read_text().split())]
+    return [path, *(generated / name for name in (generated / "files.f").read_text().split())]
 
 
 def test_the_top_connects_every_port(generated, files):

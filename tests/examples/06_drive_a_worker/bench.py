@@ -165,7 +165,7 @@ if __name__ == "__main__":
     verilog.write_text(top())
     ports.write_text('`verilator_config\npublic_flat_rw -module "bench" -port "*"\n')  # not all signals: see the README
     sources = [verilog, VERILOG / "p4sgd_worker.v", VERILOG / "p4sgd_aggregator.v"]
-    options = ["-Wno-fatal", "--trace-fst", "--no-public-flat-rw", ports] * (simulator == "verilator")
+    options = ["-Wno-fatal", "--trace-fst", "--no-public-flat-rw", str(ports)] * (simulator == "verilator")
     runner = get_runner(simulator)
     runner.build(sources=sources, hdl_toplevel="bench", build_args=options, timescale=("1ns", "1ps"), waves=True)
     runner.test(test_module=Path(__file__).stem, hdl_toplevel="bench", waves=True, extra_env={"WORK": str(WORK)})
