@@ -23,9 +23,11 @@ from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_numbers import average, relative
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
+from p4sgd.host.errors import option
 from p4sgd.host.image import Image
 from p4sgd.host.image.contents import directories_of, lists_of
 from p4sgd.host.losses import Loss
+from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
 from p4sgd.host.training.hardware_features import clamped_activations, reading_errors
@@ -97,6 +99,9 @@ _SECANTS = 6
 
 _PARTED = 1.05
 """Loss of the model relative to that in training from which there is a remark."""
+
+_APART = 1.25
+"""How far the sum of predictions is from that of targets, either way, if there is a remark."""
 
 _FAR = 4.0
 """By how much clamping moves an activation, in deviations of the target or in exponents, if the sample is wild. Where
@@ -229,10 +234,11 @@ class EpochMetrics:
         clamped and rounded; it names the columns that account for most of what that changes."""
         prepared, scaling = self._prepared, self._prepared.scaling
         train, known = prepared.train, prepared.space.count
-        if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(scaling, Scaling):
-            return None
-        if not isinstance(train.features, np.ndarray):
+        if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(train.features, np.ndarray):
             return None  # features of sparse data are not clamped
+        what = f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where "
+        if not isinstance(scaling, Scaling):
+            return f"{what}whitened features are rounded and clamped: leave {option('precondition')} out"
         form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
         errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
@@ -240,10 +246,20 @@ class EpochMetrics:
         clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise
         remedy = "choose the scaling auto, or " if clamps else ""
         more = ", or more planes" if form.precision < MAX_PRECISION else ""
-        return (  # without the figure, so that remarks on many classes are the same
-            f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where features are rounded "
-            f"and clamped, most of all {names}: {remedy}try their "
-            f"logarithm{more}"
+        # Without the figure, so that remarks on many classes are the same.
+        return f"{what}features are rounded and clamped, most of all {names}: {remedy}try their logarithm{more}"
+
+    def sum_remark(self, z: FloatArray, labels: FloatArray) -> str | None:
+        """A remark if predictions of the training samples, from activations, add up to something else than targets."""
+        if not (isinstance(self._loss, LogLink) and self._refit):
+            return None
+        weights = self.weights["train"]
+        ratio = average(self._coding.predictions(z), weights) / average(labels, weights)
+        if 1 / _APART < ratio < _APART:
+            return None
+        return (
+            f"predictions of the training samples add up to {ratio:.3g} times their targets, because those far outside "
+            f"get predictions far off: try the logarithm of features that spread over magnitudes"
         )
 
     def _rounded_model(self, weights: WeightArray, z: FloatArray) -> Measured:

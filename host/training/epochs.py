@@ -147,7 +147,7 @@ class RowTraining:
         training = summary | {"epoch": best.epoch, "stopped": stopped.value, "metrics": measured}
         seen = state.history[best.epoch - 1].metrics["train_loss"]
         parted = self._metrics.loss_remark(model, seen, metrics["train_loss"])
-        self._remarks.add(parted, own=True, passing=True)
+        self._remarks.add(parted or self._metrics.sum_remark(*activations["train"]), own=True, passing=True)
         last_remark, more_epochs = self._last_remark(stopped)
         self._remarks.add(last_remark, own=True, passing=True)
         return TrainingResult(

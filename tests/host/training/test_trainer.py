@@ -413,6 +413,34 @@ def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_help
             assert not any("above that in training" in remark for remark in each.remarks)
 
 
+@pytest.mark.parametrize("loss", ["gamma", "tweedie"])
+def test_sums_of_predictions_far_from_those_of_targets_are_told_with_a_remedy_that_helps(loss):
+    rng = np.random.default_rng(1)
+    logarithms = rng.normal(size=(2000, 2)) * [0.1, 1.2]
+    y = np.exp(logarithms[:, 1]) * rng.gamma(5, 0.2, 2000)
+    for x, apart in ((np.exp(logarithms), True), (logarithms, False)):
+        result = run(Dataset(x, y, "skewed"), loss=loss, epochs=10, config=WorkerConfig.u280())
+        z, labels = result.activations["train"]
+        sums = result.model.labels.predictions(z).sum() / labels.sum()
+        assert any(f"add up to {sums:.3g} times their targets" in remark for remark in result.remarks) == apart
+        assert (sums > 1.25) == apart
+
+
+def test_whitened_features_that_are_clamped_are_told_with_a_remedy_that_helps():
+    rng = np.random.default_rng(2)
+    one = 3 * rng.normal(size=2000)
+    apart = rng.normal(size=2000) * np.where(rng.random(2000) < 0.003, 60, 1)
+    data = Dataset(np.stack([one, one + 0.1 * apart], axis=1), apart + rng.normal(size=2000), "alike")
+    clamped, better = (
+        run(data, loss="squared", epochs=10, precondition=kind, config=WorkerConfig.u280())
+        for kind in ("block", "none")
+    )
+    told = "whitened features are rounded and clamped: leave --precondition out"
+    assert any(remark.endswith(told) for remark in clamped.remarks)
+    assert not any(remark.endswith(told) for remark in better.remarks)
+    assert better.metrics["train_loss"] < clamped.metrics["train_loss"]
+
+
 def test_of_a_bounded_loss_auto_is_not_advised_but_the_logarithm_which_helps():
     x, y = load_breast_cancer(return_X_y=True)
     logarithms = (x - x.mean(axis=0)) / x.std(axis=0)
