@@ -84,7 +84,8 @@ def serving(
                 break
             except (P4sgdError, UserError):
                 if process.poll() is not None or time.monotonic() > end:
-                    raise P4sgdError(f"p4sgd switch serve has ended: {Path(folder, 'log').read_text()}") from None
+                    how = "does not answer" if process.poll() is None else "has ended"
+                    raise P4sgdError(f"p4sgd switch serve {how}: {Path(folder, 'log').read_text()}") from None
                 time.sleep(0.02)
         with closing(controller):
             yield process, controller

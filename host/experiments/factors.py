@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.distributed import Communicator, open_communicator
+from p4sgd.host.distributed import open_communicator
 from p4sgd.host.distributed.planner import FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.experiments.messages import FLOAT_BYTES, resnet_50
@@ -21,38 +19,16 @@ from p4sgd.host.experiments.ranks import run_ranks, why_no_ranks
 from p4sgd.host.precondition.stage import StageTimes, measure, whiten
 from p4sgd.host.precondition.whitening import block_slices
 
-VARIANTS = tuple(
-    (who, *how)
-    for who in ("by all", "by owners")
-    for how in (("one an owner", "no"), ("one a block", "no"), ("one a block", "yes"), ("planned", "yes"))
-)
-"""Who whitens, how sums travel, whether ranks compute meanwhile."""
+VARIANTS = tuple(product(("by all", "by owners"), ("one a block", "planned")))
+"""Who whitens, and how sums travel."""
 
 
 def _plan(who: str, sums: str, blocks: int, ranks: int, costs: FactorCosts) -> FactorPlan:
     """The plan for that. Predictions are those of planned sums."""
     made = plan_factors(blocks, ranks, replace(costs, send=math.inf) if who == "by all" else costs)
-    each = [(block,) for message in made.messages for block in message]
-    if sums == "one an owner":
-        owners = [block % ranks if block < made.owned else None for (block,) in each]
-        joined = {owner: tuple(b for (b,), own in zip(each, owners, strict=True) if own == owner) for owner in owners}
-        return replace(made, messages=tuple(joined.values()))
-    return replace(made, messages=tuple(each)) if sums == "one a block" else made
-
-
-class _Waiting:
-    """Ranks that wait for a sum at once."""
-
-    def __init__(self, ranks: Communicator) -> None:
-        self._ranks = ranks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ranks, name)
-
-    def start_sum(self, values: Any, owner: int | None = None) -> Any:
-        """As `Communicator.start_sum`."""
-        total = self._ranks.start_sum(values, owner).wait()
-        return SimpleNamespace(wait=lambda: total, done=lambda: True)
+    if sums == "planned":
+        return made
+    return replace(made, messages=tuple((block,) for message in made.messages for block in message))
 
 
 def stage(samples: str, columns: str, rounds: str) -> None:
@@ -69,11 +45,10 @@ def stage(samples: str, columns: str, rounds: str) -> None:
     matrices = set()
     for _ in range(int(rounds)):
         costs = measure(own, scaling, ranks)
-        for times, (who, sums, overlap) in zip(found, VARIANTS, strict=True):
+        for times, (who, sums) in zip(found, VARIANTS, strict=True):
             ranks.all_gather(None)
-            communicator: Any = ranks if overlap == "yes" else _Waiting(ranks)
             plan = _plan(who, sums, blocks, ranks.size, costs)
-            whitening, taken = whiten(own, count * ranks.size, scaling, 0.01, 8, communicator, plan)
+            whitening, taken = whiten(own, count * ranks.size, scaling, 0.01, 8, ranks, plan)
             assert taken is not None, "there are several ranks"
             times.append(taken)
             matrices.add(whitening.matrix.tobytes())
@@ -192,19 +167,16 @@ def placement(quick: bool) -> Finding:
     count, samples, columns, rounds = (2, 1000, 1024, 2) if quick else (4, 8000, 4096, 9)
     found = json.loads(run_ranks(count, stage, samples, columns, rounds))
     rows: list[list[Cell]] = []
-    for variant, (messages, sent, measured, predicted, least) in zip(VARIANTS, found, strict=True):
-        shown = predicted if variant[1] == "planned" else None
-        name = f"{variant[0]}, {variant[1]}{', overlap' if variant[2] == 'yes' else ''}"
-        rows.append([name, int(messages), int(sent), measured, shown, least, Source.MEASURED])
-    columns_ = ("whitened, sums", "messages", "sent", "measured, ms", "predicted, ms", "lower bound, ms", "source")
+    for (who, sums), (messages, sent, *times) in zip(VARIANTS, found, strict=True):
+        rows.append([f"{who}, {sums}", int(messages), int(sent), *times, Source.MEASURED])
+    names = ("whitened, sums", "messages", "sent", "measured, ms", "predicted, ms", "lower bound, ms", "source")
     fastest = min(rows, key=lambda row: float(row[3] or 0))
     table = Table(
         f"Blocks of 64 columns, {samples:,} samples of {columns:,}, {count} ranks on this machine",
-        columns_,
+        names,
         rows,
         [Chart("whitened, sums", "measured, ms")],
-        f"Medians of {rounds} rounds, of the slowest rank. All plans give the same bits. Without overlap a sum is "
-        "waited for before the next block's moments are computed.",
+        f"Medians of {rounds} rounds, of the slowest rank. All plans give the same bits.",
     )
     sentence = f"Whitening blocks over ranks was fastest {fastest[0]}: {fastest[3]:.0f} ms."
     return replace(modelled, tables=[table, *modelled.tables], sentences=[sentence, *modelled.sentences])

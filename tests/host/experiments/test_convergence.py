@@ -87,7 +87,7 @@ def test_where_others_are_quicker_is_a_loss():
     assert comparison([far]).losses == ["far: p4sgd does not come within 1% of the optimum, lbfgs does."]
     found = comparison([behind, ahead])
     assert found.losses == ["narrow: p4sgd takes 4 times the processor time of lbfgs."]
-    assert found.sentences[0].endswith("on 1 of 2 data sets.")
+    assert found.sentences[0].endswith("on 1 of 2 data sets, and takes at most twice as long on 1.")
     assert found.sentences[1:] == ["no snapml"]
     (table,) = found.tables
     assert [row[1:3] for row in table.rows if row[-1] == "measured"] == [
