@@ -31,6 +31,7 @@ from p4sgd.host.experiments.ranks import allreduce, run_ranks, why_no_ranks
 from p4sgd.host.links import open_link
 from p4sgd.host.links.link import BatchLink
 from p4sgd.host.rpc.address import ControlAddress
+from p4sgd.host.serve import aggregator
 from p4sgd.host.serve.local_cluster import python_command
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.job import Job, Member
@@ -195,6 +196,7 @@ Case = tuple[int, int, float]  # workers, racks (0 for one level), part of the f
 
 def measure(cases: Sequence[Case], operations: int) -> dict[Case, list[float]]:
     """Sorted µs of so many operations for each case. Cases take turns."""
+    aggregator.warm_up()  # nobody is to wait until each process has compiled it
     with ExitStack() as stack:
         players, base = {}, 1
         for workers, racks in dict.fromkeys(case[:2] for case in cases):
