@@ -6,7 +6,7 @@ import re
 from p4sgd.hw.spec.config import NamedConfig
 
 TWO_ENGINES = NamedConfig.of("tiny", engines=2, table_segments=16)
-"""The smallest worker with two engines, and with a short table of the loss: for slow simulators."""
+"""The smallest worker with two engines, and with a short table of the loss."""
 
 _CABLES = """\
   assign aggregator_rx_tdata = worker_tx_tdata;
