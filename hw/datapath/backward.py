@@ -58,7 +58,9 @@ class SubsetSums(Component):
                                                     └──────┘
 
     A walk takes `TABLE_ENTRIES` cycles. The first subset, the empty one, is written after a reset and at the end of
-    each walk, for the next: so the second comes a cycle after ``start``.
+    each walk, for the next: so the second comes a cycle after ``start``. Two walkers would need half the cycles, but
+    memories of their own in every lane and a choice between these: 5,376 LUTs, 31 % of an engine, to save up to 5
+    cycles of micro-batches with fewer than 16 lines, as updates of a chunk are 11 apart.
     """
 
     def __init__(self) -> None:
