@@ -1,5 +1,6 @@
 """NumPy matrices (.npy) whose columns are features and a label."""
 
+import tokenize
 import zipfile
 from collections.abc import Iterator
 from functools import cached_property
@@ -64,7 +65,7 @@ def load_numpy(path: Path, *, mmap: bool) -> Any:
     """The array in a file, memory-mapped if ``mmap``, or the open archive; `UserError` if it cannot be read."""
     try:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, tokenize.TokenError) as error:
         pickled = any(words in str(error) for words in ("Object arrays", "Python objects"))
         why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
         raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error

@@ -54,8 +54,8 @@ class ParquetSource(TableSource):
         try:
             with pq.ParquetFile(self.path) as file:
                 yield file
-        except (pa.ArrowException, OSError) as error:  # pyarrow raises both for damaged files
-            problem = getattr(error, "strerror", None) or error
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # pyarrow raises all for damaged files
+            problem = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             raise UserError(f"{self.name}: cannot be read as Parquet: {problem}") from error
 
     def _numbers(self) -> Iterator[Rows]:

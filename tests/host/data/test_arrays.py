@@ -56,7 +56,11 @@ def test_sparse_npz(tmp_path, form):
 
 @pytest.mark.parametrize("name", ["data.npy", "data.npz", "data.parquet"])
 @pytest.mark.parametrize(
-    "content", [b"", b"nonsense", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1", "cut off", "of others"]
+    "content",
+    [
+        *(b"", b"nonsense", b"PK\x03\x04 but no more", b"PAR1 and no more PAR1", "cut off", "of others"),
+        b"\x93NUMPY\x01\x00\x10\x00{'descr': ('<f8'",
+    ],
 )
 def test_damaged(tmp_path, name, content):
     path, rng = tmp_path / name, np.random.default_rng(0)
