@@ -10,11 +10,12 @@ from p4sgd.host.experiments import (
     messages,
     precision,
     scaling,
+    stragglers,
     zeros,
 )
 from p4sgd.host.experiments.experiment import Experiment
 
-_MODULES = (allreduce, scaling, area, cycles, messages, factors, columns, precision, convergence, zeros)
+_MODULES = (allreduce, scaling, area, cycles, messages, factors, columns, precision, convergence, stragglers, zeros)
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.id: each

@@ -183,6 +183,7 @@ class RowTraining:
         report = session.run(source)
         seconds = time.perf_counter() - begin
         counters = report.counters
+        self._workers.look_at(counters)
         if (ranks := self._workers.sample_ranks) is not None:
             counters = tuple(prepared.communicator.all_gather(dict(ranks.counts)))
             ranks.counts.clear()

@@ -1,11 +1,13 @@
 """The workers of a run from epoch to epoch: their images, their session, and taking over from workers that are lost."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.devices import Device, has_network
@@ -23,6 +25,9 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+_CHANGE = 0.25
+"""Part by which a worker's pace, beside the mean of all, must change to be another one."""
 
 
 class Workers:
@@ -48,6 +53,8 @@ class Workers:
         self._events = events
         self._session: Session | None = None
         self.source: ModelSource | None = None
+        self._paces: npt.NDArray[np.float64] | None = None  # of workers in the first epoch with these shares
+        self._changed = 0  # epochs, one after the other, in which they were others
         self.prepared: Prepared
         self._loss: Loss
         self._state: State
@@ -131,6 +138,8 @@ class Workers:
             before, error = len(self.device.workers), P4sgdError("; ".join(map(str, lost.values())), lost_workers=lost)
             self._drop(error)
             self._deal_anew(self._fewer(f"epoch {self._state.epoch + 1} is trained by", before, [error]), warns=True)
+        elif self._changed >= max(2, self._state.epoch // 2):  # seldom, if speeds come and go
+            self._deal_anew(Note(f"epoch {self._state.epoch + 1}: speeds of workers have changed"), warns=False)
         came = self.device.take_in(partial(self._remarks.add, warns=True))
         if not came:
             return
@@ -143,6 +152,15 @@ class Workers:
         except UserError as error:
             self.device.drop(came)
             self._deal_anew(f"epoch {epoch}: {new} has come and cannot take part: {error}", warns=True)
+
+    def look_at(self, counters: Sequence[dict[str, int]]) -> None:
+        """Note what workers have counted in an epoch, for `take_in`: whether speeds are those of the first one."""
+        cycles = np.array([counted["CYCLES_BUSY"] + counted["CYCLES_MEMORY"] for counted in counters], np.float64)
+        if self.options.shares != "auto" or self._ranks.size > 1 or not cycles.size or not cycles.all():
+            return
+        paces = cycles / cycles.mean()
+        self._paces = paces if self._paces is None else self._paces
+        self._changed = self._changed + 1 if (abs(paces / self._paces - 1) > _CHANGE).any() else 0
 
     def release(self) -> None:
         """Let go of the images: no run follows."""
@@ -202,6 +220,7 @@ class Workers:
         images = repartition_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
         self._session = self.source = None
         self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
+        self._paces, self._changed = None, 0
         if self._directory is not None:
             for worker in range(len(shards), len(prepared.shards)):
                 image_file(self._directory, worker).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from support.results import assert_same
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
-from p4sgd.host.devices.device import WorkerName
+from p4sgd.host.devices.device import WorkerName, client_of
 from p4sgd.host.distributed import SINGLE_PROCESS
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import P4sgdError
@@ -30,7 +30,7 @@ def dataset(features=70, density=1.0):
     rng = np.random.default_rng(int(density < 1))
     x = rng.normal(size=(90, features))
     if density == 1:
-        return Dataset(x, np.where(x @ rng.normal(size=70) > 0, 1.0, 0.0), "made")
+        return Dataset(x, np.where(x @ rng.normal(size=features) > 0, 1.0, 0.0), "made")
     x[rng.random(x.shape) >= density] = 0
     return Dataset(scipy.sparse.csr_array(x), np.where(x.sum(axis=1) > 0, 1.0, 0.0), "made")
 
@@ -253,3 +253,31 @@ def test_the_run_ends():
     (note,) = caught.value.__notes__
     assert note.startswith("the other workers could not go on: ")
     assert "the line FIFO holds 16" in note
+
+
+class ChangingDevice(EmulatedDevice):
+    """An emulator whose workers count cycles; from some run on worker 0 takes three times as many."""
+
+    def __init__(self, run):
+        super().__init__(CONFIG, 4)
+        self.run = run
+
+    def wait(self, timeout_s=None):
+        super().wait(timeout_s)
+        self.run -= 1
+        for worker in self.workers:
+            read = client_of(worker).read
+            pace = 3000 if worker.index == 0 and self.run < 0 else 1000
+            count = read(registers.CHUNKS)["value"] * read(registers.MINI_BATCHES)["value"] * pace
+            worker.registers.set(registers.COUNTERS["CYCLES_BUSY"].registers[0], "value", count)
+
+
+def test_measured_shares_follow_speeds():
+    """Once two epochs have shown that they differ; the weights stay the same."""
+    options = {"shares": "auto", "unit": 8, "epochs": 8, "tolerance": 0.0}
+    data = dataset(features=256)
+    result = run(ChangingDevice(run=9 + 2), data, **options)  # nine runs measure speeds
+    assert_same(result, run(open_device("emulator", CONFIG, 4), data, **options | {"shares": "fixed"}), "remarks")
+    (said,) = [remark for remark in result.remarks if "speeds of workers have changed" in remark]
+    assert said.startswith("epoch 5:")
+    assert result.summary["units"][0] < min(result.summary["units"][1:])
