@@ -159,12 +159,16 @@ class Scaling:
             offset, scale, signed = _centred(statistics, half_centre, width, reach, planes)
         else:
             offset, scale, signed = _MAPS[kind](statistics, planes)
-        if statistics.order is not None and kind != "robust" and not (tails and kind == "standard"):
-            middle = (statistics.order[3] / 2 - statistics.order[2] / 2) * scale * 2 / (1 + signed)
-            crowded = tuple(np.flatnonzero((middle > 0) & (middle < _CROWDED)).tolist())
         heat = None
         if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
+        order, judged = statistics.order, np.arange(features)
+        if order is None and heat is not None:  # of columns with few zeros
+            judged = np.flatnonzero(statistics.nonzero > statistics.samples / 2)
+            order = order_statistics(sample()[:, judged]) if judged.size else None
+        if order is not None and kind != "robust" and not (tails and kind == "standard"):
+            middle = (order[3] / 2 - order[2] / 2) * scale[judged] * 2 / (1 + signed)
+            crowded = tuple(judged[(middle > 0) & (middle < _CROWDED)].tolist())
         return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
 
     def for_samples(self, features: Features) -> Self:
@@ -188,10 +192,12 @@ class Scaling:
             )
         if self.crowded:
             other = "robust if the values far outside are errors" if self.kind == "standard" else "auto"
+            remedy = f"choose the scaling {other}, or try their logarithm"
+            if self.heat is not None:
+                remedy = "try their logarithm, or subtract a value in the middle"
             remarks.append(
                 f"with the scaling {self.kind} half of the values of {self._named(self.crowded, names)} lie within "
-                f"1/64 of the range, so that training hardly sees them differ: choose the scaling {other}, or try "
-                f"their logarithm"
+                f"1/64 of the range, so that training hardly sees them differ: {remedy}"
             )
         return tuple(remarks)
 

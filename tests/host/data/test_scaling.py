@@ -289,6 +289,15 @@ def test_standard_is_mean_and_deviation(seed, planes, samples, spread):
         assert (quantize(scaling.apply(skewed), 1, False) == (skewed >= centre)).all()
 
 
+def test_of_sparse_data_columns_with_few_zeros_that_use_few_levels_are_told():
+    rng = np.random.default_rng(4)
+    income, year = rng.lognormal(10, 2, 3000), rng.integers(2020, 2024, 3000)
+    texts = np.eye(200)[rng.integers(0, 200, 3000)]
+    for first, second, told in ((income, year, (0, 1)), (np.log(income), year - 2021, ())):
+        columns = np.column_stack([first, second, texts])
+        assert Scaling.fit(scipy.sparse.csr_array(columns), planes=8).crowded == told
+
+
 @pytest.mark.parametrize("planes", [2, 4, 6, 8])
 def test_with_tails_a_range_is_as_wide_as_costs_least(planes):
     """Clamping and rounding together; it is never narrower than without."""
