@@ -141,10 +141,8 @@ class RackAddress(AggregatorAddress, frozen=True, forbid_unknown_fields=True, kw
     uplink: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
 
     def __post_init__(self) -> None:
-        if self.kind != "socket":
-            raise ValueError(
-                f'`kind` must be "socket", not "{self.kind}": only programs can be aggregators of racks yet'
-            )
+        if self.kind in _PORTS:
+            raise ValueError(f'`kind` must be "socket" or "fpga", not "{self.kind}": no P4 switch asks another one')
         super().__post_init__()
 
 
@@ -231,34 +229,40 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
     racks: Annotated[tuple[RackAddress, ...], Meta(max_length=MAX_WORKERS)] = ()
 
     def __post_init__(self) -> None:
-        # A board may have both a worker and the aggregator. Two workers of an emulated one differ in their units.
-        known = {} if self.aggregator.board else {("", str(self.aggregator.control)): "the aggregator"}
-        addresses = {self.aggregator.address: "the aggregator"}
-        if self.racks and self.aggregator.kind != "socket":
-            raise ValueError('aggregator: `kind` must be "socket": only a program can be above racks yet')
-        for index, rack in enumerate(self.racks):
-            own = f"racks[{index}]"
-            if (other := known.setdefault(("", rack.control), own)) != own:
-                raise ValueError(f"{own}: {rack.control} is also that of {other}")
-            if (other := addresses.setdefault(rack.address, own)) != own:
-                text = address_text(rack.address, udp=self.udp)
+        everybody: list[tuple[str, AggregatorAddress | WorkerAddress]] = [("the aggregator", self.aggregator)]
+        everybody += [(f"racks[{index}]", rack) for index, rack in enumerate(self.racks)]
+        everybody += [(f"workers[{index}]", worker) for index, worker in enumerate(self.workers)]
+        controls, addresses = dict[tuple[str, str], str](), dict[int, str]()
+        for own, each in everybody:
+            is_worker = isinstance(each, WorkerAddress)
+            host, address = (each.host, each.local_mac) if is_worker else ("", each.address)
+            # A board may have both a worker and an aggregator. Two workers of an emulated one differ in their units.
+            is_shared = not is_worker and each.board is not None
+            if not is_shared and (other := controls.setdefault((host, each.control), own)) != own:
+                hint = ": name their `host`, if these are two" if is_worker else ""
+                raise ValueError(f"{own}: {each.control} is also that of {other}{f' on {host}' if host else hint}")
+            if (other := addresses.setdefault(address, own)) != own:
+                text = address_text(address, udp=self.udp)
                 raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
-            if (rack.udp is not None) != self.udp:
+            if (each.udp is not None) != self.udp:
                 raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to all aggregators and workers")
-            if sum(worker.rack == index for worker in self.workers) == MAX_WORKERS:
-                raise ValueError(f"{own}: a rack has at most {MAX_WORKERS - 1} workers, as its aggregator is one, too")
+        sizes = [0] * len(self.racks)
         for index, worker in enumerate(self.workers):
-            own = f"workers[{index}]"
-            if (other := known.setdefault((worker.host, worker.control), own)) != own:
-                where = f" on {worker.host}" if worker.host else ": name their `host`, if these are two"
-                raise ValueError(f"{own}: {worker.control} is also that of {other}{where}")
-            if (other := addresses.setdefault(worker.local_mac, own)) != own:
-                text = address_text(worker.local_mac, udp=self.udp)
-                raise ValueError(f"{own}: {text} is also that of {other}: give each an address of its own")
-            if worker.rack is not None and worker.rack >= len(self.racks):
-                raise ValueError(f"{own}: there is no racks[{worker.rack}]: the file has {len(self.racks)}, from 0 on")
-            if (worker.udp is not None) != self.udp:
-                raise ValueError(f"{own}: packets travel in UDP or not: give `udp` to the aggregator and all workers")
+            if worker.rack is not None:
+                if worker.rack >= len(self.racks):
+                    raise ValueError(
+                        f"workers[{index}]: there is no racks[{worker.rack}]: the file has {len(self.racks)}, from 0 on"
+                    )
+                sizes[worker.rack] += 1
+        if sizes and max(sizes) == MAX_WORKERS:
+            own, most = f"racks[{sizes.index(MAX_WORKERS)}]", MAX_WORKERS - 1
+            raise ValueError(f"{own}: a rack has at most {most} workers, as its aggregator is one, too")
+
+    def ports_of(self, aggregator: AggregatorAddress) -> set[int]:
+        """The ports of an aggregator that lead to its workers, and between it and those of another level."""
+        rack = self.racks.index(aggregator) if isinstance(aggregator, RackAddress) else None
+        between = {aggregator.uplink} if isinstance(aggregator, RackAddress) else {rack.port for rack in self.racks}
+        return between | {worker.port for worker in self.workers if worker.rack == rack}
 
     @property
     def udp(self) -> bool:

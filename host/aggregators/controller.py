@@ -89,14 +89,17 @@ def why_not_readdress(known: int, wanted: int, *, udp: bool) -> str:
     )
 
 
-def why_not_begin(place: int, job: Job, served: Iterable[tuple[int, int]], *, program: bool = False) -> str | None:
+def why_not_begin(
+    place: int, job: Job, served: Iterable[tuple[int, int]], *, parents: bool = False, stand_ins: bool = False
+) -> str | None:
     """Message if a job cannot begin in a place, given (place, number) of the jobs being served; None if it can.
 
-    Only the jobs of an aggregator that is a ``program`` may have a parent or stand-ins.
+    Jobs of some aggregators may have ``parents``, or ``stand_ins``.
     """
-    if not program and (job.parent is not None or any(member.stand_in for member in job.members)):
-        what = "stand-ins" if job.parent is None else "a parent"
-        return f"job {job.number} cannot begin: it has {what}, which only aggregators that are programs can have"
+    if job.parent is not None and not parents:
+        return f"job {job.number} cannot begin: it has a parent, which takes a program or an FPGA as aggregator"
+    if any(member.stand_in for member in job.members) and not stand_ins:
+        return f"job {job.number} cannot begin: it has stand-ins, which only aggregators that are programs can have"
     for other, number in served:
         if number == job.number:
             return f"job {number} is being served already"

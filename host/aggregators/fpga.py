@@ -9,7 +9,7 @@ from p4sgd.host.boards.mac import BoardMac, open_mac
 from p4sgd.host.errors import P4sgdError
 from p4sgd.hw.spec import aggregator as registers
 from p4sgd.hw.spec.aggregator import AggregatorConfig
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.register_map import Register, RegisterClient, find_other_map
 
 _CLEARING_READS, _SHOW_READS = 16, 10_000
@@ -63,19 +63,22 @@ class FpgaAggregator:
         A job that the hardware would accept but serve wrongly is refused.
         """
         served = [(each, self._client.read(registers.job_registers(each)[0])["number"]) for each in self._running()]
-        if (problem := why_not_begin(place, job, served)) is not None:
+        if (problem := why_not_begin(place, job, served, parents=True)) is not None:
             raise P4sgdError(problem)
-        last = max(job.ports.bit_length() - 1, *(member.port for member in job.members))
+        up = job.parent
+        noted = [(each.mac, each.port) for each in ((*job.members, up) if up else job.members)]
+        last = max(job.ports.bit_length() - 1, *(port for _, port in noted))
         if last >= self.config.ports:
             raise P4sgdError(
                 f"job {job.number} cannot begin: it needs port {last} of the aggregator, which has {self.config.ports}"
             )
         settings, group_low, group_high, ports = registers.job_registers(place)
         self.end(place)  # an earlier program may have been interrupted here
-        for shard, member in enumerate(job.members):
-            self._client.write_pair(registers.MEMBER_MAC, member.mac)
-            self._client.write(registers.MEMBER, place=place, shard=shard, port=member.port)
-        self._client.write(settings, number=job.number, workers=len(job.members))
+        for shard, (mac, port) in enumerate(noted):
+            self._client.write_pair(registers.MEMBER_MAC, mac)
+            self._client.write(registers.MEMBER, place=place, shard=shard, port=port)
+        above = {"parent_workers": up.workers, "parent_shard": up.shard} if up else {}
+        self._client.write(settings, number=job.number, workers=len(job.members), **above)
         self._client.write_pair((group_low, group_high), job.group_mac)
         self._client.write(ports, value=job.ports)
         self._client.write(registers.BEGIN, place=place, round=first_round)
@@ -122,14 +125,18 @@ class FpgaAggregator:
     def _job(self, place: int) -> Job:
         settings, group_low, group_high, ports = registers.job_registers(place)
         known = self._client.read(settings)
-        members = []
-        for shard in range(known["workers"]):
+        noted = []
+        for shard in range(known["workers"] + bool(known["parent_workers"])):
             self._client.write(registers.LOOK_MEMBER, place=place, shard=shard)
             port = self._client.read(registers.SHOWN_PORT)["value"]
-            members.append(Member(self._client.read_pair(registers.SHOWN_MAC), port))
+            noted.append((self._client.read_pair(registers.SHOWN_MAC), port))
         group_mac = self._client.read_pair((group_low, group_high))
         try:
-            return Job(known["number"], tuple(members), group_mac, self._client.read(ports)["value"])
+            parent = None
+            if known["parent_workers"]:
+                parent = Parent(*noted.pop(), known["parent_shard"], known["parent_workers"])
+            members = tuple(Member(mac, port) for mac, port in noted)
+            return Job(known["number"], members, group_mac, self._client.read(ports)["value"], parent=parent)
         except ValueError as error:
             raise P4sgdError(f"place {place} serves no valid job: {error}; end it, or reset the aggregator") from None
 

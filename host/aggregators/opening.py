@@ -4,6 +4,7 @@ import contextlib
 
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster
 from p4sgd.host.aggregators.controller import Controller
+from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.links.opening import UDP
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress
@@ -15,17 +16,21 @@ def open_controller(cluster: Cluster) -> Controller:
 
     Raises UserError if the process, board or file that the cluster file names is not there or in use, a package is not
     installed, or the top aggregator has too few slots; P4sgdError if an aggregator does not answer as one of this
-    version should. A BMv2 is not connected to before the first call.
+    version should. Both name the rack, if it is one's. A BMv2 is not connected to before the first call.
     """
     if not cluster.racks:
         return _open(cluster.aggregator, cluster)
     from p4sgd.host.aggregators.tree import Tree
 
     with contextlib.ExitStack() as opened:
-        top, *racks = (
-            opened.enter_context(contextlib.closing(_open(each, cluster)))
-            for each in (cluster.aggregator, *cluster.racks)
-        )
+        top = opened.enter_context(contextlib.closing(_open(cluster.aggregator, cluster)))
+        racks = []
+        for rack, each in enumerate(cluster.racks):
+            try:
+                racks.append(opened.enter_context(contextlib.closing(_open(each, cluster))))
+            except (P4sgdError, UserError) as error:
+                error.args = (f"racks[{rack}]: {error}",)
+                raise
         tree = Tree(cluster, top, racks)
         opened.pop_all()
     return tree
@@ -48,5 +53,5 @@ def _open(aggregator: AggregatorAddress, cluster: Cluster) -> Controller:
     from p4sgd.host.aggregators.fpga import BoardAggregator
 
     assert aggregator.board is not None
-    ports = {worker.port for worker in cluster.workers}
+    ports = cluster.ports_of(aggregator)
     return BoardAggregator(aggregator.board, rs_fec=cluster.network.rs_fec, ports=ports)

@@ -1,5 +1,6 @@
 """Which shard a worker is to its own aggregator, where there are two levels of them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,8 +26,10 @@ def seats_of(racks: Iterable[int | None]) -> list[Seat]:
     """
     behind = list(racks)
     uplinks = {rack: shard for shard, rack in enumerate(sorted({rack for rack in behind if rack is not None}))}
-    seats, first = [], {rack: 0 if rack is not None else len(uplinks) for rack in behind}
-    for index, rack in enumerate(behind):
-        shard = first[rack] + behind[:index].count(rack)
-        seats.append(Seat(rack, shard, first[rack] + behind.count(rack), None if rack is None else uplinks[rack]))
+    sizes = Counter(behind) + Counter({None: len(uplinks)})
+    taken = Counter({None: len(uplinks)})
+    seats = []
+    for rack in behind:
+        seats.append(Seat(rack, taken[rack], sizes[rack], None if rack is None else uplinks[rack]))
+        taken[rack] += 1
     return seats

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller, SlotView
+from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.seats import Seat, seats_of
+from p4sgd.host.boards.mac import BoardMac
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import ROUND_BITS
@@ -51,12 +53,19 @@ class Tree:
             begun.pop_all()
 
     def end(self, place: int) -> None:
-        """See `Controller.end`. A job of another number in this place of a part goes on."""
-        jobs = {name: part.served().get(place) for name, part in self.parts.items()}
-        numbers = [job.number for job in jobs.values() if job is not None]
-        for name, job in jobs.items():
-            if job is not None and job.number == numbers[0]:
-                self.parts[name].end(place)
+        """See `Controller.end`. A job of another number in this place of a part goes on. Parts that cannot be reached
+        keep no other from ending it; the error of the first of them is raised then."""
+        errors, number = list[P4sgdError](), None
+        for part in self.parts.values():
+            try:
+                job = part.served().get(place)
+                if job is not None and number in (None, job.number):
+                    number = job.number
+                    part.end(place)
+            except P4sgdError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def served(self) -> dict[int, Job]:
         """See `Controller.served`. A rack whose aggregator was started again, and so has lost a job, counts with all of
@@ -70,7 +79,8 @@ class Tree:
     def counters(self) -> dict[str, int]:
         """The sums of the parts' counters."""
         counted = [part.counters() for part in self.parts.values()]
-        return {name: sum(each.get(name, 0) for each in counted) for name in counted[0]}
+        names = dict.fromkeys(name for each in counted for name in each)
+        return {name: sum(each.get(name, 0) for each in counted) for name in names}
 
     def read_slots(self, place: int, slots: range) -> list[SlotView]:
         """See `Controller.read_slots`. Shards of a rack count as missing, too, while only its own packet is missing at
@@ -134,6 +144,16 @@ class Tree:
             uppers = [member for member in uppers if member != own]
         members = sorted(members + uppers, key=lambda member: self._index.get(member.mac, len(self._index)))
         return _job_of(one, members)
+
+
+def macs_of(controller: Controller) -> dict[tuple[str, int], BoardMac]:
+    """The MACs of aggregators on boards, by the name of the aggregator and the port."""
+    if isinstance(controller, Tree):
+        parts = {f"the aggregator of {name}": part for name, part in controller.parts.items()}
+    else:
+        parts = {"the aggregator": controller}
+    boards = {name: part for name, part in parts.items() if isinstance(part, BoardAggregator)}
+    return {(name, port): mac for name, part in boards.items() for port, mac in part.macs.items()}
 
 
 def _has(seat: Seat, own: int, top: int) -> bool:

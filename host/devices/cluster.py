@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from p4sgd.host.aggregators.cluster_file import Cluster
 from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.aggregators.fpga import BoardAggregator
 from p4sgd.host.aggregators.membership import Membership
 from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.seats import seats_of
+from p4sgd.host.aggregators.tree import macs_of
 from p4sgd.host.boards.mac import await_links
 from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.devices.device import Device, NetworkSettings, Worker, WorkerName, name_workers
@@ -160,8 +160,7 @@ class ClusterDevice(Device):
                 opened.callback(_end_jobs, membership)
             # Only now: a link needs both ends, and all links come up at the same time.
             macs = [each.mac for each in connections.values() if isinstance(each, BoardWorker) and each.mac is not None]
-            ends = self.aggregator.macs.values() if isinstance(self.aggregator, BoardAggregator) else ()
-            await_links(macs, list(ends))
+            await_links(macs, list(macs_of(self.aggregator).values()) if self.aggregator else [])
             self._opened = opened.pop_all()
         self._membership: Callable[[], Membership] = lambda: membership
         self._arrange(connections)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 
 from p4sgd.host.aggregators.controller import Controller
-from p4sgd.host.aggregators.fpga import BoardAggregator
+from p4sgd.host.aggregators.tree import macs_of
 from p4sgd.host.devices.board_worker import BoardWorker
 from p4sgd.host.doctor.finding import Evidence, Finding, Problem, Result, judge
 from p4sgd.hw.spec.cmac import FEC_LANES, PCS_LANES, LinkState
@@ -21,26 +21,24 @@ _CABLE = "clean or replace the cable or its modules; for a long copper cable bui
 
 def examine_ethernet(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> list[Finding]:
     """Find out what keeps Ethernet links down or makes them lose frames: of workers on boards, by shard, and of an
-    aggregator that is a board. Links are watched for half a second."""
+    aggregators that are boards. Links are watched for half a second."""
     if not (before := _links(boards, aggregator)):
         return []
     time.sleep(_WATCH_S)
     findings = []
-    for (is_worker, number), link in _links(boards, aggregator).items():
-        evidence, problem = _examine(before.get((is_worker, number), link), link)
-        if not is_worker:
+    for (name, number), link in _links(boards, aggregator).items():
+        evidence, problem = _examine(before.get((name, number), link), link)
+        if name:
             evidence = {"aggregator_port": number, **evidence}
-            problem = problem and problem._replace(text=f"port {number} of the aggregator: {problem.text}")
-        findings += judge(number if is_worker else None, "ethernet", evidence, problem)
+            problem = problem and problem._replace(text=f"port {number} of {name}: {problem.text}")
+        findings += judge(None if name else number, "ethernet", evidence, problem)
     return findings
 
 
-def _links(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> dict[tuple[bool, int], LinkState]:
-    """State of links by their end here: whether that is a worker, and its shard, or the aggregator's port."""
-    found = {(True, shard): link for shard, board in sorted(boards.items()) if (link := board.link) is not None}
-    if isinstance(aggregator, BoardAggregator):
-        found |= {(False, port): mac.link_state() for port, mac in aggregator.macs.items()}
-    return found
+def _links(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> dict[tuple[str, int], LinkState]:
+    """State of links by their end here: the name of an aggregator and its port, or no name and a worker's shard."""
+    found = {("", shard): link for shard, board in sorted(boards.items()) if (link := board.link) is not None}
+    return found | {end: mac.link_state() for end, mac in (macs_of(aggregator) if aggregator else {}).items()}
 
 
 def _examine(before: LinkState, link: LinkState) -> tuple[Evidence, Problem | None]:

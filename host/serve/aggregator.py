@@ -79,7 +79,7 @@ class Requests:
                     "aggregator's udp"
                 )
         served = [(place_of_other, other.number) for place_of_other, other in self._aggregator.jobs.items()]
-        if (problem := why_not_begin(self._known(place), job, served, program=True)) is not None:
+        if problem := why_not_begin(self._known(place), job, served, parents=True, stand_ins=True):
             raise RefusedError(problem)
         self._aggregator.begin(place, job, first_round)
 

@@ -119,7 +119,8 @@ class Answers(Component):
         failed = {check: about.verdict[bit] for bit, check in enumerate(VERDICT)}
         has_slot = about.has_job & ~failed[DropReason.SLOT]
         has_shard = about.has_job & ~failed[DropReason.SHARD]
-        to_all = outcome.to_all & ~about.probe
+        to_all = outcome.to_all & ~about.probe & ~outcome.asks
+        job, asks_sums = about.job, outcome.asks & (packet.type == PacketType.PARTIAL)
 
         echo: Any = Signal(VALUES_LAYOUT)
         values: Any = Signal(VALUES_LAYOUT)
@@ -128,26 +129,28 @@ class Answers(Component):
             echo[EchoValue.VERDICT].eq(about.verdict),
             echo[EchoValue.PORT].eq(about.port),
             echo[EchoValue.ACKNOWLEDGED].eq(Mux(has_slot, self.state.acknowledged, 0)),
-            echo[EchoValue.WORKERS].eq(Mux(about.has_job, about.job.workers, 0)),
+            echo[EchoValue.WORKERS].eq(Mux(about.has_job, job.workers, 0)),
             echo[EchoValue.SLOTS].eq(config.slots),
             echo[EchoValue.MAC_HIGH].eq(Mux(has_shard, about.member.mac >> 32, 0)),
             echo[EchoValue.MAC_LOW].eq(Mux(has_shard, about.member.mac[:32], 0)),
         ]
         with m.If(about.probe):
             m.d.comb += values.eq(echo)
-        with m.Elif(outcome.full):
+        with m.Elif(outcome.full | asks_sums):
             m.d.comb += values.eq(self.sums)
+        answer_type = Mux(outcome.full, PacketType.FULL, PacketType.CLEAR)
+        shards = Mux(outcome.asks, Const(1) << job.parent_shard, shard_mask(job.workers))
         frame = build(
             m,
-            destination=Mux(to_all, about.job.group_mac, packet.source),
+            destination=Mux(outcome.asks, about.parent.mac, Mux(to_all, job.group_mac, packet.source)),
             source=self.mac,
-            type=Mux(about.probe, PacketType.ECHO, Mux(outcome.full, PacketType.FULL, PacketType.CLEAR)),
+            type=Mux(outcome.asks, packet.type, Mux(about.probe, PacketType.ECHO, answer_type)),
             job=packet.job,
             slot=packet.slot,
             round=Mux(about.probe, Mux(has_slot, self.state.round, 0), packet.round),
-            shard=Mux(to_all, 0, packet.shard),
-            workers=packet.workers,
-            bitmap=Mux(about.probe, Mux(has_slot, self.state.aggregated, 0), shard_mask(about.job.workers)),
+            shard=Mux(outcome.asks, job.parent_shard, Mux(to_all, 0, packet.shard)),
+            workers=Mux(about.probe, packet.workers, Mux(outcome.asks, job.parent_workers, job.workers)),
+            bitmap=Mux(about.probe, Mux(has_slot, self.state.aggregated, 0), shards),
             values=values,
         )
         layout = data.StructLayout({"frame": 8 * FRAME_BYTES, "ports": config.ports})
@@ -156,15 +159,15 @@ class Answers(Component):
         waiting: Any = data.View(layout, queue.o.payload)
         room = Signal(range(_DEPTH + 1), init=_DEPTH)
         has_room = Signal(init=1)  # shows `room` of a cycle ago, so it keeps one place in reserve
-        asks = about.probe | outcome.full | outcome.clear
-        enters = asks & has_room
+        comes = about.probe | outcome.full | outcome.clear | outcome.asks
+        enters = comes & has_room
         m.d.comb += [
             answer.frame.eq(frame),
-            answer.ports.eq(Mux(to_all, about.job.ports, Const(1) << about.port)),
+            answer.ports.eq(Mux(to_all, job.ports, Const(1) << Mux(outcome.asks, about.parent.port, about.port))),
             queue.i.payload.eq(answer),
             queue.i.valid.eq(enters),
             queue.o.ready.eq(~self.tx.valid | self.tx.ready),
-            self.overrun.eq(asks & ~has_room),
+            self.overrun.eq(comes & ~has_room),
         ]
         m.d.sync += [
             room.eq(room - enters + (queue.o.valid & queue.o.ready)),
@@ -237,7 +240,7 @@ class Aggregator(Component):
             slots.ours.eq(admission.admitted.ours),
             sums.address.eq(address),
             sums.values.eq(admitted[2].packet["values"]),
-            sums.begins.eq(slots.outcome.begins),
+            sums.replaces.eq(slots.outcome.replaces),
             sums.joins.eq(slots.outcome.joins),
             answers.mac.eq(mac),
             answers.admitted.eq(admitted[3]),
@@ -255,11 +258,10 @@ class Aggregator(Component):
         config = self._config
         m.d.comb += registers.show(identity(config, self._build_id))
         for place, job in enumerate(admission.jobs):
-            number, workers, ports = (
-                getattr(registers, f"job{place}_{name}") for name in ("number", "workers", "ports")
-            )
-            m.d.comb += [job.serving.eq(keeper.serving[place]), job.number.eq(number), job.workers.eq(workers)]
-            m.d.comb += [job.group_mac.eq(registers.wide(f"job{place}_group_mac")), job.ports.eq(ports)]
+            m.d.comb += job.serving.eq(keeper.serving[place])
+            m.d.comb += job.group_mac.eq(registers.wide(f"job{place}_group_mac"))
+            for name in ("number", "workers", "ports", "parent_workers", "parent_shard"):
+                m.d.comb += getattr(job, name).eq(getattr(registers, f"job{place}_{name}"))
 
         def address(slot: Value, place: Value) -> Value:
             return Cat(slot, place[: config.job_bits])
@@ -293,9 +295,8 @@ class Aggregator(Component):
         ]
 
     def _count(self, m: Module, registers: RegisterFile, packet: Any, outcome: Any, overrun: Signal) -> None:
-        answered = outcome.full | outcome.clear
-        taken = outcome.begins | outcome.joins | outcome.acknowledges | answered
-        accepted = taken | packet.probe
+        accepted = outcome.to_all | outcome.full | outcome.clear | outcome.asks | packet.probe
+        kinds = {kind: packet.packet.type == kind for kind in (PacketType.PARTIAL, PacketType.ACK)}
         drop = Signal(DropReason)
         dropped = Signal()
         m.d.comb += [drop.eq(packet.drop), dropped.eq(packet.arrived & ~accepted)]
@@ -305,8 +306,8 @@ class Aggregator(Component):
                 m.d.comb += drop.eq(DropReason.STALE)
         events: dict[str, Value] = {
             "FRAMES": packet.arrived,
-            "PARTIALS": outcome.begins | outcome.joins,
-            "ACKS": outcome.acknowledges,
+            "PARTIALS": (outcome.replaces | outcome.joins) & kinds[PacketType.PARTIAL],
+            "ACKS": outcome.acknowledges & kinds[PacketType.ACK],
             "FULLS_TO_ALL": outcome.full & outcome.to_all,
             "FULLS_TO_ONE": outcome.full & ~outcome.to_all,
             "CLEARS_TO_ALL": outcome.clear & outcome.to_all,
@@ -314,6 +315,7 @@ class Aggregator(Component):
             "ECHOES": packet.probe,
             "OVERRUNS": overrun,
         }
+        events |= {f"{kind.name}S_TO_PARENT": outcome.asks & here for kind, here in kinds.items()}
         events |= {f"DROPPED_{known.name}": dropped & (drop == known) for known in DropReason}
         for place in range(self._config.jobs):
             here = packet.has_job & (packet.place == place)

@@ -85,7 +85,7 @@ _WORD = data.StructLayout(
     {
         "state": STATE,
         "fresh": 1,
-        "partials_left": _LEFT_BITS,  # shards missing in `aggregated`, counted: a test for 0 is short; not 0 if fresh
+        "partials_left": _LEFT_BITS,  # shards missing in `aggregated`, counted: a test for 0 is short; many if fresh
         "acks_left": _LEFT_BITS,
     }
 )
@@ -108,10 +108,10 @@ class SlotTable(Component):
         self._config = config
         ports = {
             "item": In(slot_item(config)),  # one in every cycle
-            # `OURS_LATENCY` cycles later: the item is a PARTIAL or ACK that has passed all other checks. Without it
-            # a PARTIAL or ACK changes nothing.
+            # `OURS_LATENCY` cycles later: the item is a packet that has passed all other checks. Without it a packet
+            # changes nothing.
             "ours": In(1),
-            "outcome": Out(OUTCOME),  # `LATENCY` cycles after the item; all 0 unless it is such a PARTIAL or ACK
+            "outcome": Out(OUTCOME),  # `LATENCY` cycles after the item; all 0 unless it is such a packet
             "state": Out(STATE),  # in the same cycle: the slot's state before the item
         }
         super().__init__(ports)
@@ -148,9 +148,12 @@ class SlotTable(Component):
         round_before = Signal(ROUND_BITS, reset_less=True)  # items[3].round - 1
         is_partial = Signal(reset_less=True)
         is_ack = Signal(reset_less=True)
+        is_full = Signal(reset_less=True)
+        is_clear = Signal(reset_less=True)
         resets = Signal(reset_less=True)
         begins = Signal()
         joins = Signal()
+        passes = Signal()  # the parent's sums take the place of the rack's
         acknowledges = Signal()
         known = words.before.state
         last_bit = Const(1) << last.shard
@@ -173,33 +176,37 @@ class SlotTable(Component):
             bit.eq(last_bit),
             is_partial.eq(self.ours & (last.kind == SlotOp.PARTIAL)),
             is_ack.eq(self.ours & (last.kind == SlotOp.ACK)),
+            is_full.eq(self.ours & (last.kind == SlotOp.FULL)),
+            is_clear.eq(self.ours & (last.kind == SlotOp.CLEAR)),
             resets.eq(last.kind == SlotOp.RESET),
         ]
 
         # The update: nothing but 1-bit results of the comparisons, counts and ORs.
         old, made = words.old, words.made
-        complete = old.partials_left == 0
-        over = old.acks_left == 0
+        complete, over = old.partials_left == 0, old.acks_left == 0
+        one_left, last_ack = old.partials_left == 1, old.acks_left == 1
         known_partial = is_partial & same_round & ~old.fresh
-        known_ack = is_ack & same_round & complete
+        known_ack, known_clear = (kind & same_round & complete for kind in (is_ack, is_clear))
         m.d.comb += [
             begins.eq(is_partial & next_round),
             joins.eq(known_partial & ~had_partial),
-            acknowledges.eq(known_ack & ~had_ack),
+            # With a parent one bit is left when all is complete below: its own.
+            passes.eq(is_full & same_round & one_left),
+            acknowledges.eq((known_ack & ~had_ack) | (known_clear & last_ack)),
             made.eq(old),
-            words.write.eq(begins | joins | acknowledges | resets),
+            words.write.eq(begins | joins | passes | acknowledges | resets),
         ]
         with m.If(resets):
             m.d.comb += [made.fresh.eq(1), made.partials_left.eq(~0), made.state.aggregated.eq(0)]
         with m.If(begins):
-            m.d.comb += [made.fresh.eq(0), made.partials_left.eq(turn.workers - 1), made.state.aggregated.eq(bit)]
+            m.d.comb += [made.fresh.eq(0), made.partials_left.eq(turn.shards - 1), made.state.aggregated.eq(bit)]
         with m.If(begins | resets):
             m.d.comb += [
                 made.state.round.eq(turn.round),
-                made.acks_left.eq(turn.workers),
+                made.acks_left.eq(turn.shards),
                 made.state.acknowledged.eq(0),
             ]
-        with m.If(joins):
+        with m.If(joins | passes):
             m.d.comb += [
                 made.partials_left.eq(old.partials_left - 1),
                 made.state.aggregated.eq(old.state.aggregated | bit),
@@ -207,32 +214,28 @@ class SlotTable(Component):
         with m.If(acknowledges):
             m.d.comb += [made.acks_left.eq(old.acks_left - 1), made.state.acknowledged.eq(old.state.acknowledged | bit)]
 
-        full = Signal()
-        clear = Signal()
-        duplicate = Signal()
-        m.d.comb += [
-            full.eq(
-                (begins & (turn.workers == 1))
-                | (joins & (old.partials_left == 1))
-                | (known_partial & had_partial & complete)
-            ),
-            clear.eq(
-                (acknowledges & (old.acks_left == 1))
-                | (known_ack & had_ack & over)
-                | (is_ack & early_round & ~old.fresh)
-            ),
-            duplicate.eq((known_partial & had_partial & ~complete) | (known_ack & had_ack & ~over)),
-        ]
+        # The shards that are missing after it: none, or with a parent only that.
+        again, ack_again = known_partial & had_partial, known_ack & had_ack
+        two_left, two_acks = old.partials_left == 2, old.acks_left == 2
+        only_parent = turn.has_parent & ((begins & (turn.shards == 2)) | (joins & two_left) | (again & one_left))
+        only_its_ack = turn.has_parent & ((acknowledges & two_acks) | (ack_again & last_ack))
+        asks = only_parent | only_its_ack
+        full = (begins & (turn.shards == 1)) | (joins & one_left) | passes | (again & complete)
+        clear = (acknowledges & last_ack) | (ack_again & over) | (is_ack & early_round & ~old.fresh)
+        duplicate = again | ack_again | (is_full & same_round & complete) | (known_clear & over)
+        takes, answers = begins | joins | passes | acknowledges, full | clear | asks
+        comes = is_partial | is_ack | is_full | is_clear
         m.d.sync += [
             hold(m, self.state).eq(old.state),
-            self.outcome.begins.eq(begins),
+            self.outcome.replaces.eq(begins | passes),
             self.outcome.joins.eq(joins),
             self.outcome.acknowledges.eq(acknowledges),
             self.outcome.full.eq(full),
             self.outcome.clear.eq(clear),
-            self.outcome.to_all.eq(begins | joins | acknowledges),
-            self.outcome.duplicate.eq(duplicate),
-            self.outcome.stale.eq((is_partial | is_ack) & ~(begins | joins | acknowledges | full | clear | duplicate)),
+            self.outcome.to_all.eq(takes),
+            self.outcome.asks.eq(asks),
+            self.outcome.duplicate.eq(duplicate & ~answers),
+            self.outcome.stale.eq(comes & ~takes & ~answers & ~duplicate),
         ]
         return m
 
@@ -250,9 +253,9 @@ class SumTable(Component):
         ports = {
             "address": In(range(self._depth)),  # the slot, with the job's place above it; one in every cycle
             # `ReadModifyWrite.LATENCY` cycles later: values that replace the sums or are added to them. With
-            # neither `begins` nor `joins` they are ignored.
+            # neither `replaces` nor `joins` they are ignored.
             "values": In(VALUES_LAYOUT),
-            "begins": In(1),
+            "replaces": In(1),
             "joins": In(1),
             "sums": Out(VALUES_LAYOUT),  # the sums after that, `LATENCY` cycles after the address
         }
@@ -261,9 +264,9 @@ class SumTable(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.words = words = ReadModifyWrite(VALUES_LAYOUT, self._depth)
-        m.d.comb += [words.address.eq(self.address), words.write.eq(self.begins | self.joins)]
+        m.d.comb += [words.address.eq(self.address), words.write.eq(self.replaces | self.joins)]
         for index in range(VALUES):
-            known = Mux(self.begins, 0, words.old[index])
+            known = Mux(self.replaces, 0, words.old[index])
             m.d.comb += words.made[index].eq(known + Mux(words.write, self.values[index], 0))
         m.d.sync += hold(m, self.sums).eq(words.made)
         return m

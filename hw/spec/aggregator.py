@@ -23,7 +23,7 @@ from p4sgd.hw.spec.run import MAX_WORKERS
 
 MAX_JOBS = 8  # maximum number of jobs at a time: the register map has room for these
 MAGIC = int.from_bytes(b"P4AG", "big")  # first word of the identification block
-ABI_VERSION = 2  # raised whenever the meaning of a register changes, or the host needs a new one
+ABI_VERSION = 3  # raised whenever the meaning of a register changes, or the host needs a new one
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ GEOMETRY = _kernel.register("GEOMETRY", 0x01C, "Size of the aggregator")(
 SLOTS = _kernel.word("SLOTS", 0x020, _RO, "slots of each job")
 MAC = _kernel.pair("MAC", 0x024, _RW, "the aggregator's MAC address", bits=48)
 
-MEMBER_MAC = _kernel.pair("MEMBER_MAC", 0x030, _RW, "a worker's MAC address", bits=48)
+MEMBER_MAC = _kernel.pair("MEMBER_MAC", 0x030, _RW, "MAC address of a worker or a parent", bits=48)
 MEMBER = _kernel.register(
     "MEMBER", 0x038, "A write notes a worker, with the address in MEMBER_MAC, in a job that is not running"
 )(
     Field("place", 0, 3, _STROBE, "place of the job"),
-    Field("shard", 8, 5, _STROBE, "the worker's shard"),
-    Field("port", 16, 5, _STROBE, "port that the worker is behind"),
+    Field("shard", 8, 5, _STROBE, "the worker's shard; of the parent, the number of workers"),
+    Field("port", 16, 5, _STROBE, "port that the worker or parent is behind"),
 )
 BEGIN = _kernel.register(
     "BEGIN", 0x040, "A write resets all slots of a job and then serves it; ignored while JOBS.clearing is 1"
@@ -116,7 +116,9 @@ def job_registers(place: int) -> tuple[Register, Register, Register, Register]:
     base = 0x080 + 0x10 * place
     fields = (
         Field("number", 0, 8, _RW, "job number in packets"),
-        Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}", reset=1),
+        Field("workers", 8, 6, _RW, f"number of workers, 1 to {MAX_WORKERS}, with a parent one less", reset=1),
+        Field("parent_workers", 16, 6, _RW, "number of workers of the parent's job; 0: there is no parent"),
+        Field("parent_shard", 24, 5, _RW, "this aggregator's shard there"),
     )
     return (
         Register(f"JOB{place}", base, f"The job in place {place}; jobs that run must have different numbers", fields),
@@ -129,7 +131,7 @@ LOOK_MEMBER = _kernel.register(
     "LOOK_MEMBER", 0x100, "A write selects the noted worker that the registers below show, at once"
 )(
     Field("place", 0, 3, _STROBE, "place of the job"),
-    Field("shard", 8, 5, _STROBE, "the worker's shard"),
+    Field("shard", 8, 5, _STROBE, "the worker's shard; of the parent, the number of workers"),
 )
 SHOWN_MAC = _kernel.pair("SHOWN_MAC", 0x104, _RO, "MAC address of the selected worker", bits=48)
 SHOWN_PORT = _kernel.word("SHOWN_PORT", 0x10C, _RO, "port that the selected worker is behind", bits=5)
@@ -151,7 +153,7 @@ PARENT_COUNTERS = {
     "PARTIALS_TO_PARENT": "PARTIAL sent to the parent, the first time and again",
     "ACKS_TO_PARENT": "ACK sent to the parent, the first time and again",
 }
-"""Counters of aggregators that can have a parent: programs."""
+"""Counters of aggregators that can have a parent: all but P4 switches."""
 
 
 def job_counters(place: int) -> dict[str, str]:
@@ -164,7 +166,7 @@ def job_counters(place: int) -> dict[str, str]:
 
 def counters(config: AggregatorConfig) -> dict[str, Counter]:
     """All counters of the RTL aggregator by name; they count from reset."""
-    found = counter_block(0x200, COUNTERS)
+    found = counter_block(0x200, COUNTERS | PARENT_COUNTERS)
     for place in range(config.jobs):
         found |= counter_block(0x400 + 0x10 * place, job_counters(place))
     return found
@@ -173,7 +175,7 @@ def counters(config: AggregatorConfig) -> dict[str, Counter]:
 WRITE_ORDER = (
     "MAC, while no job is served.",
     "Of a job, in a place that is not running: JOB0, JOB0_GROUP_MAC and JOB0_PORTS; then for each worker MEMBER_MAC, "
-    "then MEMBER.",
+    "then MEMBER, and likewise for its parent.",
     "BEGIN; its workers may join when JOBS.clearing is 0 and JOBS.running has the job.",
     "END, when they have ended.",
 )

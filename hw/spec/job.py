@@ -29,6 +29,11 @@ class Member:
             raise ValueError(f"port must be 0 to {MAX_PORTS - 1}, not {self.port}")
 
 
+def _check_workers(count: int) -> None:
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {count}")
+
+
 @dataclass(frozen=True)
 class Parent:
     """The aggregator one level up, to which this one is a worker: its member there, and where it is."""
@@ -40,8 +45,7 @@ class Parent:
 
     def __post_init__(self) -> None:
         Member(self.mac, self.port)
-        if not 1 <= self.workers <= MAX_WORKERS:
-            raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
+        _check_workers(self.workers)
         if not 0 <= self.shard < self.workers:
             raise ValueError(f"shard must be 0 to {self.workers - 1}, not {self.shard}")
 
@@ -65,8 +69,7 @@ class Job:
     def __post_init__(self) -> None:
         if not 0 <= self.number < JOB_NUMBERS:
             raise ValueError(f"a job's number must be 0 to {JOB_NUMBERS - 1}, not {self.number}")
-        if not 1 <= len(self.members) <= MAX_WORKERS:
-            raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {len(self.members)}")
+        _check_workers(len(self.members))
         if self.parent is not None and len(self.members) == MAX_WORKERS:
             raise ValueError(f"a job with a parent has at most {MAX_WORKERS - 1} workers")
         if not 0 <= self.group_mac < 1 << 48 or not self.group_mac >> GROUP_BIT & 1:

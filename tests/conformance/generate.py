@@ -20,12 +20,15 @@ COMMITTED = Path(__file__).with_name("vectors")
 KEYED = COMMITTED / "version2"
 """Vectors for who speaks version 2: about its packets, and random ones."""
 
+PARENTS = COMMITTED / "parents"
+"""Vectors of jobs with parents."""
+
 PROGRAM = COMMITTED / "program"
-"""Vectors of what only programs can: parents and stand-ins."""
+"""Vectors of what only programs can: stand-ins, in racks, too."""
 
 RANDOM = "random.jsonl.gz"
 SEED, FRAMES = 0, 4000
-"""Of the random sequences that are committed; those of version 2 and of programs have a quarter of the frames."""
+"""Of the random sequences that are committed; all others have a quarter of the frames."""
 
 SMALLEST = Geometry(slots=8, places=2, ports=4)
 """What the committed frames can be judged for."""
@@ -33,9 +36,13 @@ SMALLEST = Geometry(slots=8, places=2, ports=4)
 
 def committed() -> dict[Path, Geometry]:
     """The committed files, and the aggregator that each is for."""
-    plain = {file: Geometry() for file in sorted(COMMITTED.glob("*.jsonl*"))}
-    keyed = {file: Geometry(version=2) for file in sorted(KEYED.glob("*.jsonl*"))}
-    return plain | keyed | {file: Geometry(program=True) for file in sorted(PROGRAM.glob("*.jsonl*"))}
+    geometries = {
+        COMMITTED: Geometry(),
+        KEYED: Geometry(version=2),
+        PARENTS: Geometry(parents=True),
+        PROGRAM: Geometry(parents=True, stand_ins=True),
+    }
+    return {file: of for folder, of in geometries.items() for file in sorted(folder.glob("*.jsonl*"))}
 
 
 def cases_of(file: Path, geometry: Geometry) -> Iterator[Case]:
@@ -48,7 +55,8 @@ def cases_of(file: Path, geometry: Geometry) -> Iterator[Case]:
 def hand_written(geometry: Geometry) -> Iterator[Case]:
     """The cases of all topics that an aggregator of any size can be shown."""
     for file, its in committed().items():
-        if file.name != RANDOM and its.version <= geometry.version and its.program <= geometry.program:
+        has_all = its.parents <= geometry.parents and its.stand_ins <= geometry.stand_ins
+        if file.name != RANDOM and its.version <= geometry.version and has_all:
             yield from read(file) if its == geometry else cases_of(file, geometry)
 
 
@@ -62,13 +70,14 @@ def main() -> None:
     parser.add_argument("--places", type=int, default=default.places, help="jobs at a time")
     parser.add_argument("--ports", type=int, default=default.ports, help="ports that jobs use")
     parser.add_argument("--version", type=int, choices=[1, 2], default=1, help="of the packet that is spoken")
-    parser.add_argument("--program", action="store_true", help="jobs that have a parent or stand-ins, too")
+    parser.add_argument("--parents", action="store_true", help="jobs that have a parent, too")
+    parser.add_argument("--stand-ins", action="store_true", help="jobs that have stand-ins, too")
     given = parser.parse_args()
     if given.out is None:
         for file, geometry in committed().items():
             write(file, cases_of(file, geometry))
         return
-    geometry = Geometry(given.slots, given.places, given.ports, given.version, given.program)
+    geometry = Geometry(given.slots, given.places, given.ports, given.version, given.parents, given.stand_ins)
     if not geometry.holds(SMALLEST):
         parser.error(f"cases are for {SMALLEST} and more, not for {geometry}")
     given.out.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class _Sequence:
             Member(0x0250_0000_0000 + (place << 8) + shard, rng.randrange(self._geometry.ports))
             for shard in range(workers)
         )
-        if self._geometry.program and rng.random() < 0.5:  # each stands in for the one before it
+        if self._geometry.stand_ins and rng.random() < 0.5:  # each stands in for the one before it
             others = members[1:] + members[:1]
             members = tuple(
                 replace(own, stand_in=other if other != own else None)
@@ -96,7 +96,7 @@ class _Sequence:
         has_key = self._geometry.version > 1 and rng.random() < 0.8
         key = rng.getrandbits(64) if has_key else None
         parent = None
-        if self._geometry.program and workers < 32 and rng.random() < 0.8:
+        if self._geometry.parents and workers < 32 and rng.random() < 0.8:
             racks = rng.choice((1, 2, 3, 32))
             parent = Parent(0x0250_0001_0000 + place, rng.randrange(self._geometry.ports), rng.randrange(racks), racks)
         job = Job(self._numbers[place], members, 0x0350_0000_0000 + self._numbers[place], ports, key, parent)

@@ -30,7 +30,7 @@ class RtlSubject:
 
     def __init__(self, dut: Any, config: AggregatorConfig) -> None:
         dut.rx__valid.value = 0
-        self.abilities = Abilities(Geometry(config.slots, config.jobs, config.ports))
+        self.abilities = Abilities(Geometry(config.slots, config.jobs, config.ports, parents=True))
         self._dut = dut
         self._host = Host(dut, config)
         self._rx = StreamSource(dut, "rx")

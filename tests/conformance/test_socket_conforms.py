@@ -28,7 +28,7 @@ def switch_of(geometry, folder):
         yield space, subject
 
 
-SPEAKS_2 = Geometry(version=2, program=True)
+SPEAKS_2 = Geometry(version=2, parents=True, stand_ins=True)
 
 
 def test_committed_vectors(tmp_path):
@@ -54,7 +54,7 @@ def test_the_wire_tells_a_wrong_switch(tmp_path):
 
 @pytest.mark.slow
 def test_long_random_sequences(tmp_path):
-    geometry = Geometry(4096, 8, 6, 2, program=True)
+    geometry = Geometry(4096, 8, 6, 2, parents=True, stand_ins=True)
     seed = default_seed()
     print(f"P4SGD_SEED={seed}")
     with switch_of(geometry, tmp_path) as (space, subject):

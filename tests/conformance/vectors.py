@@ -15,19 +15,23 @@ from p4sgd.hw.spec.job import Job, Member, Parent
 class Geometry:
     """The aggregator that a case is for: exactly so many slots, at least so many places of jobs, and ports.
 
-    ``version`` is the highest of the packet that it speaks; with ``program`` its jobs may have a parent, and stand-ins.
+    ``version`` is the highest of the packet that it speaks; its jobs may have ``parents``, or ``stand_ins``.
     """
 
     slots: int = 64
     places: int = 4
     ports: int = 4
     version: int = 1
-    program: bool = False
+    parents: bool = False
+    stand_ins: bool = False
 
     def holds(self, other: "Geometry") -> bool:
         """Whether it is as large in everything."""
-        own, its = ((each.slots, each.places, each.ports, each.program) for each in (self, other))
-        return all(one >= another for one, another in zip(own, its, strict=True))
+        own, its = vars(self), vars(other)
+        return all(own[name] >= its[name] for name in own if name != "version")
+
+
+_FURTHER = ("parents", "stand_ins")
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ def to_text(cases: Iterable[Case]) -> str:
         head = {"case": case.name, "why": case.why, "mac": mac_text(case.mac)}
         head |= {"slots": size.slots, "places": size.places, "ports": size.ports}
         head |= {"version": size.version} if size.version > 1 else {}
-        lines.append(json.dumps(head | ({"program": True} if size.program else {})))
+        lines.append(json.dumps(head | {name: True for name in _FURTHER if vars(size)[name]}))
         lines += [json.dumps(_record(step)) for step in case.steps]
     return "".join(line + "\n" for line in lines)
 
@@ -179,8 +183,9 @@ def from_text(text: Iterable[str], file: str) -> Iterator[Case]:
             if "case" in record:
                 if case is not None:
                     yield case
-                further = record.get("version", 1), record.get("program", False)
-                geometry = Geometry(record["slots"], record["places"], record["ports"], *further)
+                further = (record.get(name, False) for name in _FURTHER)
+                size = record["slots"], record["places"], record["ports"], record.get("version", 1)
+                geometry = Geometry(*size, *further)
                 case = Case(record["case"], record["why"], mac_number(record["mac"]), geometry)
             elif case is None:
                 raise ValueError("a step before the first case")

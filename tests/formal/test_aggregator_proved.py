@@ -4,7 +4,8 @@ The host may do anything that it is allowed to, and any frame may come in any cy
 eight values one is looked at, as nothing is done with one that is not done with all. A worker repeats its PARTIAL as it
 was (which the proof of the endpoint says of ours): so each worker has one number, V, in this job, slot, round and
 value, and any other number in any other. Every FULL must carry the sum of the V: as they are any numbers, nothing else
-can be equal to it, neither a PARTIAL too few nor one too many.
+can be equal to it, neither a PARTIAL too few nor one too many. If the job has a parent, every PARTIAL to that must
+carry the sum, and every FULL the one number that the parent has sent.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ from p4sgd.hw.bus.register_file import RegisterFile, member_name
 from p4sgd.hw.net.packet import VALUES_LAYOUT, parse, shard_mask
 from p4sgd.hw.primitives import pipeline
 from p4sgd.hw.spec.aggregator import AggregatorConfig, aggregator_map
-from p4sgd.hw.spec.packet import ROUND_BITS, PacketType
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, PacketType
 from p4sgd.hw.spec.register_map import Access
 from p4sgd.hw.spec.run import MAX_WORKERS
 
@@ -55,6 +56,7 @@ class AnyHost(RegisterFile):
 class AnyFrames(Proof):
     """The aggregator between a host and any frames; any one job, and the numbers of its workers in any slot and round.
 
+    It may have a parent, which is the shard after the last worker.
     Before the job, behind it and beside it there may be any others, with other workers, in its place and elsewhere.
     """
 
@@ -69,14 +71,17 @@ class AnyFrames(Proof):
         free(m, dut)
         self.place, self.number, self.workers = Signal(CONFIG.job_bits), Signal(8), Signal(6)
         self.mac = Signal(48)
-        macs = Array(Signal(48, name=f"mac{shard}") for shard in range(WORKERS))
-        ports = Array(Signal(CONFIG.port_bits, name=f"port{shard}") for shard in range(WORKERS))
+        self.above, self.shard_above = Signal(6), Signal(5)
+        macs = Array(Signal(48, name=f"mac{shard}") for shard in range(WORKERS + 1))
+        ports = Array(Signal(CONFIG.port_bits, name=f"port{shard}") for shard in range(WORKERS + 1))
         self.members = [Cat(mac, port) for mac, port in zip(macs, ports, strict=True)]
         self.slot, self.round = Signal(CONFIG.slot_bits), Signal(ROUND_BITS)
-        self.values = Array(Signal(32, name=f"value{shard}") for shard in range(WORKERS))
+        self.values = Array(Signal(32, name=f"value{shard}") for shard in range(WORKERS + 1))
         always = (self.place, self.number, self.workers, self.mac, *macs, *ports, self.slot, self.round, *self.values)
-        m.d.comb += [signal.eq(AnyConst(len(signal))) for signal in always]
-        m.d.comb += Assume((self.workers >= 1) & (self.workers <= WORKERS))
+        m.d.comb += [signal.eq(AnyConst(len(signal))) for signal in (*always, self.above, self.shard_above)]
+        m.d.comb += Assume((self.workers >= 1) & (self.workers <= WORKERS) & (self.above <= MAX_WORKERS))
+        self.shards = Signal(6)
+        m.d.comb += self.shards.eq(self.workers + self.above.any())
         self.host(m)
 
         well_formed, packet = packet_on(m, dut.rx.valid, dut.rx.payload.beat)
@@ -87,9 +92,20 @@ class AnyFrames(Proof):
         is_member = (packet.shard < self.workers) & (dut.rx.payload.port == ports[packet.shard])
         with m.If(well_formed & self.runs & as_noted & is_member):
             m.d.comb += Assume(self.value_at(packet["values"]) == self.values[packet.shard])
+        to_group = packet.destination[GROUP_BIT]
+        of_parent = {"type": PacketType.FULL, "job": self.number, "slot": self.slot, "round": self.round}
+        of_parent |= {"workers": self.above, "bitmap": shard_mask(self.above), "source": macs[self.workers]}
+        of_parent |= {"shard": Mux(to_group, 0, self.shard_above)}
+        is_parents = Cat(packet[name] == value for name, value in of_parent.items()).all() & self.above.any()
+        is_parents &= (to_group | (packet.destination == self.mac)) & (dut.rx.payload.port == ports[self.workers])
+        with m.If(well_formed & self.runs & is_parents):
+            m.d.comb += Assume(self.value_at(packet["values"]) == self.values[self.workers])
 
-        self.sum = Signal(32)
-        m.d.comb += self.sum.eq(self.values[0] + Mux(self.workers == 2, self.values[1], 0))
+        self.sum, self.whole = Signal(32), Signal(32)
+        m.d.comb += [
+            self.sum.eq(self.values[0] + Mux(self.workers == 2, self.values[1], 0)),
+            self.whole.eq(Mux(self.above.any(), self.values[self.workers], self.sum)),
+        ]
 
     def host(self, m):
         """The host strobes one register at a time, and leaves the job alone while it runs.
@@ -103,13 +119,13 @@ class AnyFrames(Proof):
         def here(name):
             return self.register(name, 3)[: CONFIG.job_bits] == self.place
 
-        self.noted = Signal(WORKERS)
+        self.noted = Signal(WORKERS + 1)
         known = Cat(self.register("member_mac_low", 32), self.register("member_mac_high", 16))
         known = Cat(known, self.register("member_port", 5)[: CONFIG.port_bits])
         for shard, member in enumerate(self.members):
             with m.If(notes & here("member_place") & (self.register("member_shard", 5) == shard)):
                 m.d.sync += self.noted[shard].eq(known == member)
-        self.all_noted = ~shard_mask(self.workers)[:WORKERS] | self.noted
+        self.all_noted = ~shard_mask(self.shards)[: WORKERS + 1] | self.noted
 
         self.runs = Signal()
         is_it = Signal()
@@ -124,8 +140,11 @@ class AnyFrames(Proof):
             m.d.comb += Assume(Cat(self.register("mac_low", 32), self.register("mac_high", 16)) == self.mac)
             for place in range(CONFIG.jobs):
                 number, workers = self.register(f"job{place}_number", 8), self.register(f"job{place}_workers", 6)
+                above = self.register(f"job{place}_parent_workers", 6)
+                shard_above = self.register(f"job{place}_parent_shard", 5)
                 with m.If(self.place == place):
                     m.d.comb += Assume((number == self.number) & (workers == self.workers))
+                    m.d.comb += Assume((above == self.above) & (shard_above == self.shard_above))
                 with m.Elif(self.serving(place)):
                     m.d.comb += Assume(number != self.number)
 
@@ -142,7 +161,7 @@ class AnyFrames(Proof):
 
 
 class Sums(AnyFrames):
-    """FULLs as they leave, known by the number of their job: no other job has it, so none has left FULLs behind."""
+    """Sums as they leave, known by the number of their job: no other job has it, so none has left sums behind."""
 
     def claim(self, m):
         super().claim(m)
@@ -150,10 +169,11 @@ class Sums(AnyFrames):
         for place in range(CONFIG.jobs):
             is_other = self.register(f"job{place}_number", 8) != self.number
             m.d.comb += Assume((self.place == place) | is_other)
-        full = parse(dut.tx.payload.beat.data)
-        is_of_round = (full.job == self.number) & (full.slot == self.slot) & (full.round == self.round)
-        with m.If(dut.tx.valid & (full.type == PacketType.FULL) & is_of_round):
-            m.d.comb += Assert(self.value_at(full["values"]) == self.sum)
+        sent = parse(dut.tx.payload.beat.data)
+        is_of_round = (sent.job == self.number) & (sent.slot == self.slot) & (sent.round == self.round)
+        for kind, value in ((PacketType.FULL, self.whole), (PacketType.PARTIAL, self.sum)):
+            with m.If(dut.tx.valid & (sent.type == kind) & is_of_round):
+                m.d.comb += Assert(self.value_at(sent["values"]) == value)
 
     def chosen(self):
         return 1
@@ -196,10 +216,13 @@ class Kept(AnyFrames):
         came_in_time = pipeline(m, self.runs, Admission.ITEM_LATENCY + SumTable.LATENCY + 1, "ran")[-1]
         outcome = self.peek("dut.answers.outcome", OUTCOME)
         full = outcome.full & is_of_round & came_in_time
+        asked = outcome.asks & (packet.type == PacketType.PARTIAL) & is_of_round & came_in_time
         with m.If(full):
+            m.d.comb += Assert(self.value_at(sums) == self.whole)
+        with m.If(asked):
             m.d.comb += Assert(self.value_at(sums) == self.sum)
 
-        # That this is not said of nothing: not of two, of one again, beside another job, and after one.
+        # That this is not said of nothing: not of two, of one again, beside another job, after one, and of a parent.
         begun_before = Signal()
         with m.If(self.serving(self.place) & ~self.runs):
             m.d.sync += begun_before.eq(1)
@@ -208,6 +231,8 @@ class Kept(AnyFrames):
             Cover(full & ~outcome.to_all),
             Cover(full & self.serving(~self.place)),
             Cover(full & begun_before),
+            Cover(full & self.above.any()),
+            Cover(asked),
         ]
         self.address = Cat(self.slot, self.place)
         for table in ("slots", "sums"):
@@ -227,18 +252,21 @@ class Kept(AnyFrames):
         known: Any = Signal(slot_table._WORD)
         m.d.sync += known.eq(word)
         state = known.state
-        shards = [state.aggregated[shard] for shard in range(WORKERS)]
+        shards = [state.aggregated[shard] for shard in range(WORKERS + 1)]
         has_values = state.aggregated.any()
-        so_far = sum((Mux(here, value, 0) for here, value in zip(shards, self.values, strict=True)), Const(0, 32))
+        of_workers = list(zip(shards, self.values, strict=True))[:WORKERS]
+        so_far = sum((Mux(here, value, 0) for here, value in of_workers), Const(0, 32))
+        is_whole = self.above.any() & state.aggregated.bit_select(self.workers, 1)
         with m.If(is_its_own):
             m.d.comb += [
-                Assert(state.aggregated & ~shard_mask(self.workers) == 0),
+                Assert(state.aggregated & ~shard_mask(self.shards) == 0),
                 Assert(Mux(known.fresh, ~has_values & known.partials_left.all(), has_values)),
-                Assert(~has_values | (known.partials_left + sum(shards) == self.workers)),
+                Assert(~has_values | (known.partials_left + sum(shards) == self.shards)),
+                Assert(~is_whole | (known.partials_left == 0)),
             ]
             with m.If(has_values & (state.round == self.round)):
                 kept = self.value_at(self.peek("dut.sums.words.word", VALUES_LAYOUT))
-                m.d.comb += Assert(kept == so_far[:32])
+                m.d.comb += Assert(kept == Mux(is_whole, self.values[self.workers], so_far[:32]))
 
         # A job is served when its workers are noted, and its slots have been made fresh.
         clearing = self.peek("dut.keeper.clearing") & (self.peek("dut.keeper.place", CONFIG.job_bits) == self.place)
@@ -277,6 +305,8 @@ def test_sums_come_to_everything_that_is_claimed(tmp_path):
 WRONG = [
     pytest.param(SlotTable, "last.round == known.round", "1", id="of another round"),
     pytest.param(SlotTable, "joins.eq(known_partial & ~had_partial)", "joins.eq(known_partial)", id="twice"),
+    pytest.param(SlotTable, "is_full & same_round & one_left", "is_full & same_round", id="of the parent too soon"),
+    pytest.param(SlotTable, "is_full & same_round & one_left", "is_full & one_left", id="of the parent before"),
     pytest.param(SlotTable, "resets.eq(last.kind == SlotOp.RESET)", "resets.eq(0)", id="of the job before"),
     pytest.param(
         Admission, "Cat(packet.slot[: config.slot_bits], place)", "packet.slot[: config.slot_bits]", id="of another job"

@@ -36,10 +36,12 @@ class Host(Registers):
         """Have a job served; returns when it is."""
         settings, *group_mac, ports = registers.job_registers(place)
         await self.write(registers.END, place=place)
-        for shard, member in enumerate(job.members):
+        up = job.parent
+        for shard, member in enumerate((*job.members, up) if up else job.members):
             await self.write_pair(registers.MEMBER_MAC, member.mac)
             await self.write(registers.MEMBER, place=place, shard=shard, port=member.port)
-        await self.write(settings, number=job.number, workers=len(job.members))
+        above = {"parent_workers": up.workers, "parent_shard": up.shard} if up else {}
+        await self.write(settings, number=job.number, workers=len(job.members), **above)
         await self.write(ports, value=job.ports)
         await self.write_pair(group_mac, job.group_mac)
         await self.write(registers.BEGIN, place=place, round=first_round)

@@ -143,7 +143,17 @@ def test_boards(read, tmp_path):
 
 
 RACK = '[[racks]]\nkind = "socket"\ncontrol = "unix:/lab/rack"\nmac = "02:50:34:53:47:f0"\nport = 1\nuplink = 2\n'
+FPGA = 'kind = "fpga"\ncontrol = "xrt:{}"\nxclbin = "a.xclbin"\n'
 BEHIND_RACK = "".join(WORKER.replace("w0", f"w{index}") + "rack = 0\n" for index in range(32))
+
+
+def test_boards_as_aggregators_of_both_levels(read):
+    """Each has cables to its own workers, and between the levels; boards may have workers, too."""
+    rack = "[[racks]]\n" + FPGA.format("3B:00.1") + 'mac = "02:50:34:53:47:f0"\nport = 1\nuplink = 2\n'
+    behind = WORKER.replace("w0", "w1").replace("port = 0", "port = 7") + "rack = 0\n"
+    cluster = read("[aggregator]\n" + FPGA.format("3C:00.1") + rack + WORKER + BOARD + "rack = 0\n" + behind)
+    assert cluster.ports_of(cluster.aggregator) == {0, 1}
+    assert cluster.ports_of(cluster.racks[0]) == {0, 2, 7}
 
 
 def test_racks(read):
@@ -238,8 +248,7 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"), r"workers\[1\]: xrt:0 is also that"),
         (SOCKET + RACK.replace("uplink = 2", "") + WORKER, r"racks\[0\]: .*`uplink`"),
         (SOCKET + RACK.replace("port = 1", "port = 32") + WORKER, r"racks\[0\].port: "),
-        (SOCKET + RACK.replace("socket", "fpga") + WORKER, r'racks\[0\]: .*must be "socket", not "fpga"'),
-        (BMV2 + RACK + WORKER, 'aggregator: `kind` must be "socket": only a program can be above racks yet'),
+        (SOCKET + RACK.replace("socket", "tofino") + WORKER, r'racks\[0\]: .* "socket" or "fpga", not "tofino"'),
         (SOCKET + RACK.replace("/lab/rack", "/lab/a") + WORKER, r"racks\[0\]: .*unix:.* is also that of the agg"),
         (SOCKET + RACK.replace("f0", "ff") + WORKER, r"racks\[0\]: 02:50:34:53:47:ff is also that of the aggregator"),
         (SOCKET + 'udp = "10.0.0.2"\n' + RACK + UDP_WORKER, r"racks\[0\]: packets travel in UDP or not"),

@@ -78,8 +78,9 @@ def test_a_number_is_served_in_one_place(board, aggregator):
     assert FpgaAggregator(board.read, board.write).served() == {0: job(7, port=1), 1: job(8)}
     aggregator.end(0)
     aggregator.end(1)
-    aggregator.begin(1, job(7), 1)
-    assert aggregator.served() == {1: job(7)}
+    in_a_rack = replace(job(7), parent=Parent(0x0250_0000_0002, 1, shard=30, workers=32))
+    aggregator.begin(1, in_a_rack, 1)
+    assert aggregator.served() == {1: in_a_rack}
 
 
 def test_settings_of_no_valid_job(board, aggregator):
@@ -93,10 +94,11 @@ def test_settings_of_no_valid_job(board, aggregator):
 def test_a_missing_port(board, aggregator):
     with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 2 of the aggregator, which has 2"):
         aggregator.begin(0, job(7, port=2), 1)
+    with pytest.raises(P4sgdError, match="job 7 cannot begin: it needs port 3 of the aggregator, which has 2"):
+        aggregator.begin(0, replace(job(7), parent=Parent(1, 3, 0, 1)), 1)
     members = (replace(job(7).members[0], stand_in=job(8).members[0]),)
-    for wrong, what in (({"parent": Parent(1, 0, 0, 1)}, "a parent"), ({"members": members}, "stand-ins")):
-        with pytest.raises(P4sgdError, match=rf"job 7 cannot begin: it has {what}, which only .* programs can have"):
-            aggregator.begin(0, replace(job(7), **wrong), 1)
+    with pytest.raises(P4sgdError, match=r"job 7 cannot begin: it has stand-ins, which only .* programs can have"):
+        aggregator.begin(0, replace(job(7), members=members), 1)
     assert board.running == 0
 
 

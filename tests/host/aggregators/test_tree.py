@@ -1,10 +1,12 @@
 """Two levels of aggregators as one controller: what each part serves, and what is seen of all."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from support.batch import answers_of
 
+from p4sgd.host.aggregators import opening
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, RackAddress, WorkerAddress
 from p4sgd.host.aggregators.controller import SlotView, read_active_slots
 from p4sgd.host.aggregators.membership import JoinRequest, Membership
@@ -111,6 +113,25 @@ def test_a_job_that_a_part_refuses_is_begun_nowhere(tree, parts):
     with pytest.raises(P4sgdError, match="refuses"):
         tree.begin(0, JOB, 1)
     assert tree.served() == {}
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_part_that_is_gone_keeps_no_other_from_ending(tree, parts, monkeypatch, gone):
+    def served():
+        raise P4sgdError("gone")
+
+    tree.begin(0, JOB, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(parts[gone], "served", served)
+        with pytest.raises(P4sgdError, match="gone"):
+            tree.end(0)
+    assert [bool(part.served()) for part in parts] == [part == gone for part in range(3)]
+
+
+def test_an_aggregator_that_cannot_be_opened_is_named(monkeypatch):
+    monkeypatch.setattr(opening, "_open", Mock(side_effect=[Part(), Part(), UserError("is not there")]))
+    with pytest.raises(UserError, match=r"racks\[1\]: is not there"):
+        opening.open_controller(CLUSTER)
 
 
 def test_a_top_aggregator_must_know_all_slots_of_racks():
