@@ -36,6 +36,7 @@ from p4sgd.host.serve.local_cluster import python_command
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import VALUES, Packet, PacketType
+from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.hw.spec.timing import NETWORK_NS
 from p4sgd.hw.spec.udp import address_of
 
@@ -49,22 +50,29 @@ _BOARD_RESEND_US = 10.0
 _TURN = 100
 """Operations one after the other, before others take their turn under the same load."""
 
+_LARGEST = MAX_WORKERS * (MAX_WORKERS - 1), MAX_WORKERS
+"""Workers and racks of the largest tree: an aggregator of a rack has a place for its parent, too."""
+
 _ENDPOINT_NS = 4 * CLOCK_NS
 """From a worker's partials to its frame, and from the frame with sums to these."""
 
 
-def board_us(workers: int, levels: int = 1, loss: float = 0.0) -> float:
+def board_us(workers: int, racks: int = 0, loss: float = 0.0) -> float:
     """Time from the last partials to the sums between boards in µs, at most, and its mean if links lose frames.
 
-    `p4sgd.hw.spec.timing.NETWORK_NS` has the terms, with 8 workers. A second level adds all of them once more. An
+    `p4sgd.hw.spec.timing.NETWORK_NS` has the terms, with 8 workers. With racks frames pass two aggregators on their way
+    up, where they take turns, and that of the rack once more on their way down (tests/hw/aggregator/test_levels.py). An
     operation whose frames are lost waits until its packets are sent again, until all have arrived.
     """
-    once = sum(most for _, most in NETWORK_NS.values()) + (workers - 8) * CLOCK_NS
-    frames, again = workers + 1, 0.0
+    most = {name: high for name, (_, high) in NETWORK_NS.items()}
+    passing = most.pop("aggregator") + most.pop("merge and split") - 8 * CLOCK_NS
+    turns = (-(-workers // racks), racks, 1) if racks else (workers,)
+    once = sum(passing + turn * CLOCK_NS for turn in turns) + (2 if racks else 1) * sum(most.values())
+    frames, again = workers + 1 + (racks + 1 if racks else 0), 0.0
     for tries in range(1, 8):  # each frame is lost in all tries with loss ** tries
         left = 1 - (1 - loss**tries) ** frames
         again += left * _BOARD_RESEND_US * 2 ** (tries - 1)
-    return (_ENDPOINT_NS + levels * once) / 1000 + again
+    return (_ENDPOINT_NS + once) / 1000 + again
 
 
 @contextmanager
@@ -269,9 +277,8 @@ def latency(quick: bool) -> Finding:
 def levels(quick: bool) -> Finding:
     """E12: one level of aggregators and two."""
     rows: list[list[Cell]] = [
-        ["boards", workers, count, board_us(workers, count), Source.MODELLED]
-        for workers in (4, 8, 32)
-        for count in (1, 2)
+        ["boards", workers, 2 if racks else 1, board_us(workers, racks), Source.MODELLED]
+        for workers, racks in ((4, 0), (4, 2), (8, 0), (8, 2), (32, 0), (32, 4), _LARGEST)
     ]
     cases = [(4, 0, 0.0), (4, 2, 0.0)] if quick else [(4, 0, 0.0), (4, 2, 0.0), (16, 0, 0.0), (16, 4, 0.0)]
     for (workers, racks, _), times in measure(cases, 200 if quick else 2000).items():
@@ -284,7 +291,9 @@ def levels(quick: bool) -> Finding:
         [Table("AllReduce of 8 values", ("network", "workers", "levels", "µs", "source"), rows, [chart])],
         [
             f"A second level takes an AllReduce of 4 workers from {medians[0]:.0f} to {medians[1]:.0f} µs (medians) "
-            "over UDP on this machine. Between boards it doubles the time, so it pays only where one aggregator has "
-            "too few ports."
+            f"over UDP on this machine. Between boards 8 take {board_us(8):.2f} µs, in two racks {board_us(8, 2):.2f}, "
+            "so it pays only where one aggregator has too few ports.",
+            f"{_LARGEST[1]} racks of {MAX_WORKERS - 1} boards, the most that two levels join, take at most "
+            f"{board_us(*_LARGEST):.2f} µs: cycles of the aggregators are simulated, cables and MACs as of one level.",
         ],
     )
