@@ -22,7 +22,7 @@ from p4sgd.host.rpc.token import read_token
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.job import MAX_PORTS
 from p4sgd.hw.spec.packet import GROUP_BIT, mac_text
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_WORKERS, MOST_WORKERS
 
 _T = TypeVar("_T")
 
@@ -223,7 +223,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     aggregator: AggregatorAddress
-    workers: Annotated[tuple[WorkerAddress, ...], Meta(min_length=1, max_length=MAX_WORKERS)]
+    workers: Annotated[tuple[WorkerAddress, ...], Meta(min_length=1, max_length=MOST_WORKERS)]
     network: NetworkOptions = NetworkOptions()
     token: Token | None = None
     racks: Annotated[tuple[RackAddress, ...], Meta(max_length=MAX_WORKERS)] = ()
@@ -254,9 +254,12 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
                         f"workers[{index}]: there is no racks[{worker.rack}]: the file has {len(self.racks)}, from 0 on"
                     )
                 sizes[worker.rack] += 1
-        if sizes and max(sizes) == MAX_WORKERS:
-            own, most = f"racks[{sizes.index(MAX_WORKERS)}]", MAX_WORKERS - 1
+        if sizes and (largest := max(sizes)) >= MAX_WORKERS:
+            own, most = f"racks[{sizes.index(largest)}]", MAX_WORKERS - 1
             raise ValueError(f"{own}: a rack has at most {most} workers, as its aggregator is one, too")
+        behind_top = sum(map(bool, sizes)) + len(self.workers) - sum(sizes)
+        if behind_top > MAX_WORKERS:
+            raise ValueError(f"aggregator: it adds up {MAX_WORKERS} workers or racks, not {behind_top}: use more racks")
 
     def ports_of(self, aggregator: AggregatorAddress) -> set[int]:
         """The ports of an aggregator that lead to its workers, and between it and those of another level."""

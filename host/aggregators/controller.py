@@ -11,6 +11,7 @@ from typing import Protocol
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.links.udp import address_text
 from p4sgd.hw.spec.job import Job
+from p4sgd.hw.spec.run import MAX_WORKERS
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ def why_not_begin(
 
     Jobs of some aggregators may have ``parents``, or ``stand_ins``.
     """
+    if len(job.members) > MAX_WORKERS:
+        return f"job {job.number} cannot begin: an aggregator adds up {MAX_WORKERS} workers, not {len(job.members)}"
     if job.parent is not None and not parents:
         return f"job {job.number} cannot begin: it has a parent, which takes a program or an FPGA as aggregator"
     if any(member.stand_in for member in job.members) and not stand_ins:

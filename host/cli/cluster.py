@@ -21,8 +21,8 @@ def cluster() -> None:
 
 @cluster.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@options.count("--workers", 1, "Number of workers, without a FILE.", most=32, default=4)
-@options.count("--racks", 1, "Racks of these workers, each with a switch of its own below the switch.", most=31)
+@options.count("--workers", 1, "Number of workers, without a FILE: up to 32, or 31 in each rack.", most=992, default=4)
+@options.count("--racks", 1, "Racks of these workers, each with a switch of its own below the switch.", most=32)
 @options.count(
     "--sparse-workers",
     0,

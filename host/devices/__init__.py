@@ -11,7 +11,7 @@ from typing import Any
 from p4sgd.host.devices.device import Device, Worker
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.config import WorkerConfig
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_WORKERS, MOST_WORKERS
 
 __all__ = ["CLUSTER", "DEVICES", "Device", "DeviceKind", "Worker", "has_network", "open_device"]
 
@@ -56,15 +56,16 @@ DEVICES: Mapping[str, DeviceKind] = {
 
 
 def open_device(name: str, config: WorkerConfig | None, workers: int, **options: Any) -> Device:
-    """Open one of `DEVICES` with so many workers, 1 to 32; its class documents the options.
+    """Open one of `DEVICES` with so many workers, 1 to 32, or up to 992 in racks; its class documents the options.
 
     ``config`` is that of every worker; None is allowed for devices whose workers report their own. A `UserError` if the
     name is unknown or the number of workers is out of range; a `P4sgdError` if the device cannot be opened.
     """
     if name not in DEVICES:
         raise UserError(f"there is no device {name!r}: choose one of {', '.join(DEVICES)}")
-    if not 1 <= workers <= MAX_WORKERS:
-        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    most = MOST_WORKERS if name == "cluster" else MAX_WORKERS
+    if not 1 <= workers <= most:
+        raise UserError(f"workers must be 1 to {most}, not {workers}")
     kind = DEVICES[name]
     device: Device = getattr(importlib.import_module(kind.module), kind.class_name)(config, workers, **options)
     return device

@@ -284,7 +284,7 @@ class TrainingOptions:
         1,
         "Number of workers that share the features, 1 to 32; by default 1, or all workers of the cluster file.",
         least=1,
-        most=32,
+        most=992,
         facts=Fact.PREPARED | Fact.CHANGEABLE | Fact.RESUMABLE,
     )
     parallel: str = _declared(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from p4sgd.hw.spec.packet import GROUP_BIT, KEY_BITS
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MAX_WORKERS, MOST_WORKERS
 
 JOB_NUMBERS = 256  # different job numbers that a packet can hold
 MAX_PORTS = 32  # maximum number of ports of an aggregator; a job has a 32-bit bitmap of them
@@ -29,11 +29,6 @@ class Member:
             raise ValueError(f"port must be 0 to {MAX_PORTS - 1}, not {self.port}")
 
 
-def _check_workers(count: int) -> None:
-    if not 1 <= count <= MAX_WORKERS:
-        raise ValueError(f"a job has 1 to {MAX_WORKERS} workers, not {count}")
-
-
 @dataclass(frozen=True)
 class Parent:
     """The aggregator one level up, to which this one is a worker: its member there, and where it is."""
@@ -45,7 +40,8 @@ class Parent:
 
     def __post_init__(self) -> None:
         Member(self.mac, self.port)
-        _check_workers(self.workers)
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"an aggregator's job has 1 to {MAX_WORKERS} workers, not {self.workers}")
         if not 0 <= self.shard < self.workers:
             raise ValueError(f"shard must be 0 to {self.workers - 1}, not {self.shard}")
 
@@ -57,10 +53,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Job:
-    """A group of workers that an aggregator adds up."""
+    """A group of workers that an aggregator adds up: at most 32, or 31 if it has a parent. A tree adds up more."""
 
     number: int  # job number in packets, 0 to 255
-    members: tuple[Member, ...]  # the workers by shard index, 1 to 32 of them
+    members: tuple[Member, ...]  # the workers by shard index
     group_mac: int  # destination of answers to all workers; it has the group bit
     ports: int  # bitmap of those that an answer to all leaves through; a switch behind one copies it to its workers
     key: int | None = field(default=None, repr=False)  # of its packets, of version 2; not into a log. None: version 1
@@ -69,8 +65,9 @@ class Job:
     def __post_init__(self) -> None:
         if not 0 <= self.number < JOB_NUMBERS:
             raise ValueError(f"a job's number must be 0 to {JOB_NUMBERS - 1}, not {self.number}")
-        _check_workers(len(self.members))
-        if self.parent is not None and len(self.members) == MAX_WORKERS:
+        if not 1 <= len(self.members) <= MOST_WORKERS:
+            raise ValueError(f"a job has 1 to {MOST_WORKERS} workers, not {len(self.members)}")
+        if self.parent is not None and len(self.members) >= MAX_WORKERS:
             raise ValueError(f"a job with a parent has at most {MAX_WORKERS - 1} workers")
         if not 0 <= self.group_mac < 1 << 48 or not self.group_mac >> GROUP_BIT & 1:
             raise ValueError(f"{self.group_mac:#014x} is no address of a group")

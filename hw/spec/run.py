@@ -28,7 +28,8 @@ from p4sgd.hw.spec.fixed import (
     IntArray,
 )
 
-MAX_WORKERS = 32  # maximum number of workers of a job: the packet's bitmap has a bit for each
+MAX_WORKERS = 32  # maximum number of workers of an aggregator's job: the packet's bitmap has a bit for each
+MOST_WORKERS = MAX_WORKERS * (MAX_WORKERS - 1)  # of a run: those of racks, whose aggregators have a bit for a parent
 MAX_GRADIENT_SHIFT = 31  # largest right shift of Round 3 in hardware
 MAX_MICRO_BATCHES = 65535  # maximum number of micro-batches of a mini-batch
 COUNT_BITS = 40  # bits of the hardware's counters of chunks in a run
@@ -55,9 +56,13 @@ def check_unit(unit: int) -> None:
 
 
 def partial_limit(workers: int) -> int:
-    """Largest magnitude of a partial activation, ⌊(2^31 − 1) / workers⌋: the sum of 1 to 32 then cannot overflow."""
-    if not 1 <= workers <= MAX_WORKERS:
-        raise ValueError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    """Largest magnitude of a partial activation, ⌊(2^31 − 1) / workers⌋, so that their sum cannot overflow.
+
+    ``workers`` are those of all racks: sums of racks fit, too, and all clamp as with one aggregator. Of 32 workers each
+    has ±1,024 as an activation, of 992 ±33.
+    """
+    if not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers must be 1 to {MOST_WORKERS}, not {workers}")
     return ACTIVATION.maximum // workers
 
 
@@ -161,7 +166,7 @@ class RunSettings:
             "gradient_shift": (0, MAX_GRADIENT_SHIFT),
             "shrink": (0, SHRINK.maximum),
             "threshold": (0, WEIGHT.maximum),
-            "workers": (1, MAX_WORKERS),
+            "workers": (1, MOST_WORKERS),
         }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)

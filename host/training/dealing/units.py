@@ -23,7 +23,7 @@ from p4sgd.hw.spec.config import BANKS, CLOCK_NS, PRESETS, WorkerConfig
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.registers import ModelSource
 from p4sgd.hw.spec.run import (
-    MAX_WORKERS,
+    MOST_WORKERS,
     TABLE_SEGMENTS,
     UNITS,
     FeatureFormat,
@@ -63,11 +63,11 @@ def partition(
     its fullest engine. No deal of whole units finishes earlier, or has a smaller maximum of units for a share. A worker
     that is full gets no more; ``precision`` and whether the run is ``stale`` limit what it can hold, if the units fit.
 
-    Raises `UserError` if there are not 1 to 32 workers, if one would get no unit, or if they cannot hold all units.
+    Raises `UserError` if there are not 1 to 992 workers, if one would get no unit, or if they cannot hold all units.
     """
     workers, total = len(configs), features + bias
-    if not 1 <= workers <= MAX_WORKERS:
-        raise UserError(f"workers must be 1 to {MAX_WORKERS}, not {workers}")
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UserError(f"workers must be 1 to {MOST_WORKERS}, not {workers}")
     count = -(-total // unit)
     # If the units do not fit because of the run, the caller's check of capacity says what limits them.
     for planes, delayed in ((precision, stale), (1, False)):
@@ -81,8 +81,8 @@ def partition(
             smaller = f", or a smaller {option('unit')}" if unit > min(UNITS) else ""
             raise UserError(f"{text}, too few for {workers} workers: use at most {count}{smaller}")
         each = f"{rooms[0]:,} each" if len(set(rooms)) == 1 else ", ".join(f"{room:,}" for room in rooms)
-        needed = -(-count // min(rooms)) if min(rooms) else MAX_WORKERS + 1
-        remedies = [f"at least {needed} workers"] if needed <= MAX_WORKERS else []
+        needed = -(-count // min(rooms)) if min(rooms) else MOST_WORKERS + 1
+        remedies = [f"at least {needed} workers"] if needed <= MOST_WORKERS else []
         fitting = [u for u in UNITS if workers <= -(-total // u) <= sum(units_held(config, u) for config in configs)]
         remedies += [option("unit", u) for u in sorted(fitting, key=lambda u: abs(u - unit))[:1]]
         larger = [name for name, make in PRESETS.items() if units_held(make(), unit) * workers >= count]

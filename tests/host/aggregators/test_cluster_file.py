@@ -144,6 +144,7 @@ def test_boards(read, tmp_path):
 
 RACK = '[[racks]]\nkind = "socket"\ncontrol = "unix:/lab/rack"\nmac = "02:50:34:53:47:f0"\nport = 1\nuplink = 2\n'
 FPGA = 'kind = "fpga"\ncontrol = "xrt:{}"\nxclbin = "a.xclbin"\n'
+MANY = "".join(WORKER.replace("w0", f"w{index}") for index in range(33))
 BEHIND_RACK = "".join(WORKER.replace("w0", f"w{index}") + "rack = 0\n" for index in range(32))
 
 
@@ -207,7 +208,8 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (BMV2 + PORT + STATION + PORT.replace("40", "41") + STATION + WORKER, "aggregator: `ports`: 02:00:00:00:00:01"),
         (SOCKET, ".*`workers`"),
         (SOCKET + WORKER.replace("[[workers]]", "[workers]"), "workers: Expected"),
-        (SOCKET + WORKER * 33, "workers: Expected"),
+        (SOCKET + WORKER * 993, "workers: Expected"),
+        (SOCKET + MANY, r"aggregator: it adds up 32 workers or racks, not 33: use more racks"),
         (SOCKET + '[[workers]]\ncontrol = "unix:a"\n', r"workers\[0\]: .*`port`"),
         (SOCKET + WORKER + '[[workers]]\ncontrol = "unix:a"\nport = 32', r"workers\[1\].port: "),
         (SOCKET + WORKER + "prot = 1\n", r"workers\[0\]: .*`prot`"),

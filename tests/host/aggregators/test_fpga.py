@@ -87,7 +87,7 @@ def test_settings_of_no_valid_job(board, aggregator):
     settings, *_ = registers.job_registers(1)
     board.words[settings.offset] = settings.encode(number=7, workers=0)
     board.running = 0b10
-    with pytest.raises(P4sgdError, match=r"place 1 serves no valid job: a job has 1 to 32 workers, not 0.*end it"):
+    with pytest.raises(P4sgdError, match=r"place 1 serves no valid job: a job has 1 to 992 workers, not 0.*end it"):
         aggregator.served()
 
 

@@ -4,17 +4,19 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+from msgspec import structs
 from support.batch import answers_of
 
 from p4sgd.host.aggregators import opening
 from p4sgd.host.aggregators.cluster_file import AggregatorAddress, Cluster, RackAddress, WorkerAddress
-from p4sgd.host.aggregators.controller import SlotView, read_active_slots
+from p4sgd.host.aggregators.controller import SlotView, read_active_slots, why_not_begin
 from p4sgd.host.aggregators.membership import JoinRequest, Membership
 from p4sgd.host.aggregators.seats import Seat, seats_of
 from p4sgd.host.aggregators.tree import Tree
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import Packet, PacketType
+from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.network.batch import BatchAggregator
 
 GROUP, KEY, SLOTS = 1 << 40, 99, 4
@@ -106,6 +108,21 @@ def test_each_part_serves_its_part(tree, parts):
     assert tree.served() == {}
     tree.close()
     assert all(part.is_closed for part in parts)
+
+
+def test_a_job_of_more_workers_than_one_aggregator_adds_up():
+    workers = [
+        WorkerAddress(port=index // 2, control=f"unix:w{index}", mac=0x0200_0000_0000 + index, rack=index % 2)
+        for index in range(2 * (MAX_WORKERS - 1))
+    ]
+    cluster = structs.replace(CLUSTER, workers=tuple(workers))
+    members = tuple(Member(worker.local_mac, worker.port) for worker in workers)
+    job, parts = Job(7, members, GROUP, (1 << 31) - 1, KEY), (Part(), Part(), Part())
+    tree = Tree(cluster, parts[0], parts[1:])
+    tree.begin(0, job, 1)
+    assert [len(part.served()[0].members) for part in parts] == [2, 31, 31]
+    assert tree.served() == {0: job}
+    assert str(len(members)) in why_not_begin(0, job, [], parents=True, stand_ins=True)
 
 
 def test_a_job_that_a_part_refuses_is_begun_nowhere(tree, parts):

@@ -164,7 +164,7 @@ def test_a_job_of_workers_that_send_to_another_address_is_refused():
         (begin(members=[{"mac": 5, "port": 1}] * 32, parent=PARENT), "with a parent has at most 31 workers"),
         (begin(3), "place must be 0 to 2, not 3"),
         (begin(members=[{"mac": "1", "port": 0}]), "Expected `int`, got `str`"),
-        (begin(members=[]), "a job has 1 to 32 workers"),
+        (begin(members=[]), "a job has 1 to 992 workers"),
         (begin(group_mac=2), "is no address of a group"),
     ],
 )

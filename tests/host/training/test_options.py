@@ -10,7 +10,7 @@ from p4sgd.host.errors import UserError, in_python, option
 from p4sgd.host.training.options import TrainingOptions, declarations
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import MAX_PRECISION
-from p4sgd.hw.spec.run import MAX_WORKERS
+from p4sgd.hw.spec.run import MOST_WORKERS
 
 RANGES = [
     ("epochs", {}, [1, np.int64(3)], [0, "3"]),
@@ -18,7 +18,7 @@ RANGES = [
     ("precision", {}, [1, 8], [0, 9]),
     ("planes", {}, [8], [0, 9]),
     ("unit", {}, [8, 16, 32, 64], [12, 8.0]),
-    ("workers", {}, [1, 32], [0, 33, np.int64(33)]),
+    ("workers", {}, [1, 992], [0, 993, np.int64(993)]),
     ("staleness", {}, [0, 1], [-1, 2]),
     ("seed", {}, [0, 10**400], [-1]),
     ("learning_rate", {}, [1e-9], [0.0, float("nan")]),
@@ -77,7 +77,7 @@ def test_ranges(name, others, allowed, refused):
         ({"precondition": "block", "scaling": "maxabs"}, "--scaling maxabs .*--precondition block"),
         ({"precondition": "block", "l1": 0.1}, "--l1 .*--precondition block"),
         ({"precondition": "block", "alpha": 0.1, "l1_ratio": 0.1}, "--l1 .*--precondition block"),
-        ({"workers": 10**400}, "--workers .*at most 32, not 10{400}$"),
+        ({"workers": 10**400}, "--workers .*at most 992, not 10{400}$"),
     ],
 )
 def test_what_does_not_go_together(values, message):
@@ -92,7 +92,7 @@ def test_what_does_not_go_together(values, message):
 def test_ranges_are_those_of_the_hardware():
     declared = declarations()
     assert (declared["precision"].most, declared["planes"].most) == (MAX_PRECISION, MAX_PRECISION)
-    assert (declared["workers"].most, declared["batch"].least) == (MAX_WORKERS, BANKS)
+    assert (declared["workers"].most, declared["batch"].least) == (MOST_WORKERS, BANKS)
 
 
 def test_penalties():

@@ -63,7 +63,7 @@ class Levels(wiring.Component):
 async def sums_of_all_racks(dut):
     """Whoever comes last: three passes through aggregators, of which the one at the top waits for all racks."""
     drive(dut, rx__valid=0, others__valid=0)
-    rack, top = (Host(dut, CONFIG, master=LiteMaster(dut, name)) for name in ("rack", "top"))
+    rack, top = (Host(dut, CONFIG, master=LiteMaster(dut, name, 0.0)) for name in ("rack", "top"))
     rx, others = StreamSource(dut, "rx"), StreamSource(dut, "others")
     await start(dut)
     tx, top_mac, shard = StreamSink(dut, "tx"), MAC + 1, random.randrange(MAX_WORKERS)

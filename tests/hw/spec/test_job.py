@@ -18,7 +18,7 @@ def test_everyone(workers):
     ("wrong", "says"),
     [
         *(({"number": number}, f"number must be 0 to 255, not {number}") for number in (256, -1)),
-        *(({"members": (Member(1, 0),) * count}, f"has 1 to 32 workers, not {count}") for count in (0, 33)),
+        *(({"members": (Member(1, 0),) * count}, f"has 1 to 992 workers, not {count}") for count in (0, 993)),
         ({"group_mac": 0x0250_3453_4700}, "0x025034534700 is no address of a group"),
         ({"group_mac": 1 << 48 | 1 << 40}, "is no address of a group"),
         *(({"ports": ports}, "a bitmap of ports has 32 bits") for ports in (1 << 32, -1)),
