@@ -234,9 +234,9 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True):
         everybody += [(f"workers[{index}]", worker) for index, worker in enumerate(self.workers)]
         controls, addresses = dict[tuple[str, str], str](), dict[int, str]()
         for own, each in everybody:
-            is_worker = isinstance(each, WorkerAddress)
-            host, address = (each.host, each.local_mac) if is_worker else ("", each.address)
+            host, address = (each.host, each.local_mac) if isinstance(each, WorkerAddress) else ("", each.address)
             # A board may have both a worker and an aggregator. Two workers of an emulated one differ in their units.
+            is_worker = isinstance(each, WorkerAddress)
             is_shared = not is_worker and each.board is not None
             if not is_shared and (other := controls.setdefault((host, each.control), own)) != own:
                 hint = ": name their `host`, if these are two" if is_worker else ""

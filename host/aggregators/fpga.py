@@ -66,7 +66,7 @@ class FpgaAggregator:
         if (problem := why_not_begin(place, job, served, parents=True)) is not None:
             raise P4sgdError(problem)
         up = job.parent
-        noted = [(each.mac, each.port) for each in ((*job.members, up) if up else job.members)]
+        noted = [(each.mac, each.port) for each in job.members] + ([(up.mac, up.port)] if up else [])
         last = max(job.ports.bit_length() - 1, *(port for _, port in noted))
         if last >= self.config.ports:
             raise P4sgdError(

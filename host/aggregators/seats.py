@@ -26,8 +26,8 @@ def seats_of(racks: Iterable[int | None]) -> list[Seat]:
     """
     behind = list(racks)
     uplinks = {rack: shard for shard, rack in enumerate(sorted({rack for rack in behind if rack is not None}))}
-    sizes = Counter(behind) + Counter({None: len(uplinks)})
-    taken = Counter({None: len(uplinks)})
+    taken = Counter[int | None]({None: len(uplinks)})
+    sizes = Counter(behind) + taken
     seats = []
     for rack in behind:
         seats.append(Seat(rack, taken[rack], sizes[rack], None if rack is None else uplinks[rack]))

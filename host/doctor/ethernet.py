@@ -20,7 +20,7 @@ _CABLE = "clean or replace the cable or its modules; for a long copper cable bui
 
 
 def examine_ethernet(boards: Mapping[int, BoardWorker], aggregator: Controller | None) -> list[Finding]:
-    """Find out what keeps Ethernet links down or makes them lose frames: of workers on boards, by shard, and of an
+    """Find out what keeps Ethernet links down or makes them lose frames: of workers on boards, by shard, and of
     aggregators that are boards. Links are watched for half a second."""
     if not (before := _links(boards, aggregator)):
         return []
