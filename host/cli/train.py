@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 @click.argument("data", type=options.data_name, required=False)
 @options.results
 @options.path(
-    "--images",
-    "DIR",
-    "Folder for the workers' memory images (worker0.p4sgd and so on), which otherwise stay in memory; it is made if it "
-    "does not exist.",
-)
-@options.path(
     "--checkpoint",
     "FILE",
     "File that keeps the state after every epoch, for --resume; with --resume, by default the same file. That of the "

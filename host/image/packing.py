@@ -100,7 +100,7 @@ def prepare_images(
         assert isinstance(data, Dataset)
         own = [dataclasses.replace(images[0], room=_own_room(data, images[0], batch // BANKS, sample_ranks))]
     blocks = _PackedBlocks(parts or data.parts, images, own, scaling, batch // BANKS, sample_ranks)
-    remedy = on_command_line("keep the images in files with --images DIR or by p4sgd data prepare", "use fewer samples")
+    remedy = on_command_line("keep the images in files by p4sgd data prepare", "use fewer samples")
     if stored > 1:
         remedy += f", or store fewer than {stored} planes with {option('precision')} or {option('planes')}"
     return store_images(own, blocks, directory, name=data.name, remedy=remedy, communicator=data.communicator)

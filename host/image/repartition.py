@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -41,12 +40,11 @@ def repartition_images(
     *,
     name: str,
     communicator: Communicator = SINGLE_PROCESS,
-    directory: Path | None = None,
 ) -> list[Image]:
     """Deal units to other workers, from their images: what `prepare_images` makes of the data for these workers.
 
     ``images`` are those of all workers that have them, ``shards`` the workers that get them, ``name`` is that of the
-    data, for messages; for ``directory`` and raised exceptions see `prepare_images`. Each process gets the images of
+    data, for messages; for raised exceptions see `prepare_images`. Each process gets the images of
     its own workers: ``images`` themselves if they are for these. Memory beyond the new images is a block of samples.
     """
     own = slice(communicator.rank, None, communicator.size)
@@ -75,9 +73,9 @@ def repartition_images(
         )
         for shard in shards[own]
     ]
-    remedy = "keep the new images in files with --images DIR, or prepare the data for these workers"
+    remedy = "prepare the data for these workers"
     blocks = _Repartitioned(needed, new)
-    return store_images(new, blocks, directory, name=name, remedy=remedy, communicator=communicator)
+    return store_images(new, blocks, None, name=name, remedy=remedy, communicator=communicator)
 
 
 def suits(images: Sequence[Image], shards: Sequence[Shard]) -> bool:

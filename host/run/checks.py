@@ -36,11 +36,11 @@ def check_new_file(path: Path | None, *, special: bool = False) -> None:
         raise UserError(f"{path}: cannot write in {folder} ({error.strerror}): choose another folder") from error
 
 
-def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str, *, other: str = "name") -> None:
+def check_replaces(path: Path | None, is_one: Callable[[Path], bool], kind: str) -> None:
     """`check_new_file` for a file that may replace an older one of its ``kind``, or an empty file, but nothing else."""
     check_new_file(path)
     if path is not None and path.exists() and path.stat().st_size and not is_one(path):
-        raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another {other} or delete it")
+        raise UserError(f"{path}: already exists and is no {kind} of p4sgd: choose another name or delete it")
 
 
 def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -> None:
@@ -49,25 +49,6 @@ def check_absent(path: Path | None, *, overwrite: bool, special: bool = False) -
     if path is not None and path.is_file() and path.stat().st_size and not overwrite:
         remedy = f"choose another name, or replace it with {option('overwrite', True)}"
         raise UserError(f"{path}: already exists: {remedy}")
-
-
-def check_new_images(folder: Path | None, workers: int) -> list[Path]:
-    """`check_replaces` for the images of all workers in a folder, which is made if it does not exist, and is none of
-    prepared data; returns the files to be written, none without a folder."""
-    if folder is None:
-        return []
-    from p4sgd.host.image.file import image_file, is_image_file
-    from p4sgd.host.streaming.folder import is_prepared
-
-    files = [image_file(folder, worker) for worker in range(workers)]
-    if not folder.exists():
-        check_new_file(folder)
-        return files
-    if is_prepared(folder):
-        raise UserError(f"{folder}: holds prepared data, whose images must stay: choose another folder")
-    for path in files:
-        check_replaces(path, is_image_file, "image file", other="folder")
-    return files
 
 
 def check_apart(outputs: Iterable[Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
@@ -152,7 +133,7 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     facts |= {flag(name): getattr(request, name) for name in ("device", "sparse_workers", "samples")}
     if request.config is not None:
         facts["--config"] = named_config(request.config, request.settings)  # a file may differ, too
-    facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "images", "checkpoint")}
+    facts |= {f"--{name}": getattr(request, name) is not None for name in ("out", "report", "checkpoint")}
     files = {"DATA": request.source, **{f"--{name}": getattr(request, name) for name in ("test", "resume", "init")}}
     for name, file in files.items():
         if file is not None and (file == STANDARD_INPUT or Path(file).is_fifo()):
@@ -187,7 +168,6 @@ def check_data_parallel(asked: "TrainingRequest", device: str) -> None:
         f"--device {device}": device != "emulator",
         f"--config {asked.config}": asked.config not in (None, "sparse") or bool(asked.settings),
         "--sparse-workers": asked.sparse_workers,
-        "--images": asked.images is not None,
         "--workers": asked.options.get("workers", 1) != 1,
     }.items():
         if wrong:

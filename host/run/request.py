@@ -43,8 +43,6 @@ class TrainingRequest:
     out, overwrite
         Model file to write, and whether it may replace a model, and the checkpoint of the same run that has ended. A
         run that is resumed may replace its own in any case.
-    images
-        Folder for the workers' memory images; ``None`` keeps them in memory.
     checkpoint, resume
         File that keeps the state after every epoch; checkpoint to resume.
     init, start
@@ -68,7 +66,6 @@ class TrainingRequest:
     sparse_workers: int = 0
     out: Path | None = None
     overwrite: bool = False
-    images: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
     init: Path | None = None

@@ -23,7 +23,6 @@ from p4sgd.host.errors import P4sgdError, UserError, option
 from p4sgd.host.run.checks import (
     check_apart,
     check_data_parallel,
-    check_new_images,
     check_outputs,
     check_reading,
     check_same_request,
@@ -92,8 +91,7 @@ class TrainingRun:
         if self.resume is not None:
             self.fixed = _fixed(request.options, Fact.RESUMABLE, str(asked.resume))
         self.options, self.folder = self._options(asked)
-        images = check_new_images(request.images, self.options.workers)
-        outputs = [request.out, request.report, request.checkpoint, *images]
+        outputs = [request.out, request.report, request.checkpoint]
         check_apart(outputs, [request.source, request.test, request.options_file])
         self.rows = None if self.folder is not None else self._read_rows(like)
         data = self.folder if self.rows is None else encode_table(self.rows, self.options)
@@ -121,7 +119,7 @@ class TrainingRun:
 
     def to_json(self) -> dict[str, Any]:
         """What will be done, as plain data."""
-        names = ("out", "report", "images", "checkpoint", "resume", "init", "cluster")
+        names = ("out", "report", "checkpoint", "resume", "init", "cluster")
         paths = {name: getattr(self.request, name) for name in names}
         return {
             "data": self.data.name,
@@ -171,7 +169,6 @@ class TrainingRun:
                 device,
                 test=self.test,
                 events=events,
-                directory=request.images,
                 checkpoint=self.checkpoint,
                 resume=self.resume,
                 sample_ranks=sample_ranks,
@@ -299,8 +296,6 @@ class TrainingRun:
             check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
         if self.folder is not None:
             self.folder.check(options)
-            dealt = self.folder.deal_columns(shards, options, network=DEVICES[device].has_network).shards
-            self.folder.check_images(dealt, self.request.images)
 
     # -- how it is carried out -----------------------------------------------------------------------------------------
 

@@ -121,13 +121,6 @@ class PreparedFolder(PreparedData):
                 f"choose that loss or prepare the data again"
             )
 
-    def check_images(self, shards: Sequence[Shard], directory: Path | None) -> None:
-        """Refuse a folder for new images if none are needed for these workers."""
-        if directory is not None and suits(self._images, shards):
-            raise UserError(
-                f"{self.name}: was prepared for these workers and has its images already: leave --images out"
-            )
-
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         """Arrays and images are mapped, or for other workers made anew by `repartition_images`. `UserError` if the
         options do not suit the folder, or if a file cannot be read."""
@@ -136,7 +129,7 @@ class PreparedFolder(PreparedData):
         dealt = self.deal_columns(placement.shards, options, network=placement.network)
         images = partial(repartition_images, self._images, dealt.shards, name=self.name)
         if ranks is None:
-            own = images(communicator=self.communicator, directory=placement.directory)
+            own = images(communicator=self.communicator)
         else:  # each rank takes its samples from the image of the worker
             own = [own_samples(image, options.batch // BANKS, ranks) for image in images()]
         scaling, heat = self._scaling, self._heat

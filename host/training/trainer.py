@@ -5,7 +5,6 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +40,6 @@ def train(
     *,
     test: Dataset | None = None,
     events: Events = SILENT,
-    directory: Path | None = None,
     checkpoint: CheckpointFile | None = None,
     resume: Checkpoint | None = None,
     sample_ranks: SampleRanks | None = None,
@@ -61,8 +59,6 @@ def train(
     device
         Open device with ``options.workers`` workers, or fewer if some are late, which is possible in one process only;
         it stays open. Where several ranks train together, each has a device with one of the workers, and all call this.
-    directory
-        Folder for the workers' images as files; ``None`` keeps them in memory.
     checkpoint, resume
         File for the state after every epoch, which rank 0 writes; checkpoint to go on from. The result is that of a run
         that never stopped, bit for bit, except times and counters; remarks are not repeated, but for how columns are
@@ -84,7 +80,7 @@ def train(
     ranks = data.communicator
     if test is not None and not test.sparse and test.feature_count != data.space.count:
         raise UserError(f"{test.name} has {test.feature_count:,} features, {data.name} has {data.space.count:,}")
-    workers = Workers(device, options, ranks, sample_ranks, directory, events)
+    workers = Workers(device, options, ranks, sample_ranks, events)
     placement, notes = workers.deal_units(data.space.count, data.samples)
     if test is not None:
         notes = {f"{test.name}: {remark}": False for remark in test.remarks} | notes

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from p4sgd.host.devices.device import name_workers, names_of
 from p4sgd.host.devices.session import Session
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.image.file import image_file
 from p4sgd.host.losses import Loss
 from p4sgd.host.training.checkpoint import State
 from p4sgd.host.training.dealing.columns import choose_hot, deal_columns
@@ -41,7 +39,6 @@ class Workers:
         options: TrainingOptions,
         ranks: Communicator,
         sample_ranks: SampleRanks | None,
-        directory: Path | None,
         events: Events,
     ) -> None:
         self.device = device
@@ -49,7 +46,6 @@ class Workers:
         self.sample_ranks = sample_ranks
         self._ranks = ranks
         self._owners = ranks if sample_ranks is None else SINGLE_PROCESS  # the ranks that have a worker each
-        self._directory = directory
         self._events = events
         self._session: Session | None = None
         self.source: ModelSource | None = None
@@ -80,7 +76,7 @@ class Workers:
             except P4sgdError as error:  # of the run that measures speeds
                 self._drop(error)
                 warnings.append(self._fewer("training begins with", there, [error]))
-        placement = Placement(shards, self._directory, has_network(device), self.sample_ranks)
+        placement = Placement(shards, network=has_network(device), sample_ranks=self.sample_ranks)
         return placement, ({remark: False} if remark else {}) | dict.fromkeys(warnings, True)
 
     def begin(self, prepared: Prepared, loss: Loss, state: State, remarks: Remarks) -> None:
@@ -217,13 +213,10 @@ class Workers:
             network=has_network(self.device),
             may_read_zeros=True,  # that those are left which cannot skip them is no mistake of the user
         )
-        images = repartition_images(prepared.images, dealt.shards, name=prepared.name, directory=self._directory)
+        images = repartition_images(prepared.images, dealt.shards, name=prepared.name)
         self._session = self.source = None
         self.prepared = dataclasses.replace(prepared, images=images, dealt=dealt)
         self._paces, self._changed = None, 0
-        if self._directory is not None:
-            for worker in range(len(shards), len(prepared.shards)):
-                image_file(self._directory, worker).unlink(missing_ok=True)
         self._remarks.add(remark, own=True, warns=warns)
         self._remarks.add(measured)
         self._show_dealt(first=True)

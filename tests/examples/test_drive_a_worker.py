@@ -18,8 +18,9 @@ ICARUS = pytest.mark.skipif(
 )
 COMMANDS = (
     "p4sgd generate --config tiny --ports 2 --out verilog",
-    "p4sgd train samples.csv --loss squared --lr 0.25 --schedule constant --epochs 1 --precision 4 --scaling none "
-    "--no-bias --batch 16 --unit 8 --workers 2 --config tiny --images images --out samples.model",
+    "p4sgd data prepare samples.csv --loss squared --precision 4 --scaling none --no-bias --batch 16 --unit 8 "
+    "--workers 2 --config tiny --out images",
+    "p4sgd train images --loss squared --lr 0.25 --schedule constant --epochs 1 --out samples.model",
 )
 
 

@@ -46,12 +46,10 @@ def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
     words = (data, "--epochs", 3, "--batch", 64, "--validation-fraction", 0.2, "--test", data, "--json")
     status, one, _ = train(*words, "--workers", 4)
     assert status == 0
-    (tmp_path / "images").mkdir()
-    status, four, err = train(*words, "--out", tmp_path / "model", "--images", tmp_path / "images", ranks=4)
+    status, four, err = train(*words, "--out", tmp_path / "model", ranks=4)
     assert (status, err) == (0, [])
     assert described(json.loads(four)) == described(json.loads(one)), "printed once"
     assert (tmp_path / "model").exists()
-    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{n}.p4sgd" for n in range(4)]
 
 
 @pytest.mark.parametrize(("merge", "messages"), [("auto", None), ("3", [3, 3, 2])])

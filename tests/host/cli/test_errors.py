@@ -130,7 +130,6 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("train breast_cancer --parallel data --workers 3", "trains one sparse worker: leave --workers out"),
     ("train breast_cancer --parallel data --config small", "trains one sparse worker: leave --config small out"),
     ("train breast_cancer --parallel data --device rtl", "trains one sparse worker: leave --device rtl out"),
-    ("train breast_cancer --parallel data --images new", "trains one sparse worker: leave --images out"),
     ("train breast_cancer --set slots=4", "--set slots=4 .*: name it with --config"),
     ("data prepare good.csv --out new --set slots=4", "--set slots=4 .*: name it with --config"),
     ("train breast_cancer --config sparse --device rtl", "sparse workers .*without --device rtl.*--config"),
@@ -190,10 +189,6 @@ WRITTEN = [  # files that must stay, and those that cannot be written; the line 
     ("train good.csv --out thesis", "thesis: is not a file .*written"),
     ("train good.csv --out pipe", "pipe: is not a file .*written"),
     ("predict model breast_cancer --out no/file.csv", "no/file.csv: .*no folder no$"),
-    ("train good.csv --images no/where", "no/where: .*no folder no$"),
-    ("train breast_cancer --images . --workers 2", "worker1.p4sgd: .*already .*no image file.*: choose another folder"),
-    ("train good.csv --images . --out worker0.p4sgd", "worker0.p4sgd: is written already by this command"),
-    ("train good.csv --images prepared", "prepared: .*prepared data.*: choose another folder$"),
     ("data prepare good.csv --out no/where", "no/where: .*no folder no$"),
     ("data prepare good.csv --out thesis", "thesis: is there already"),
     ("generate --config tiny --out thesis", "thesis.*(thesis.tex|not empty)"),
@@ -226,7 +221,6 @@ PREPARED = [  # contradictions of a prepared folder
     ("--precondition block", "prepared with precondition none, not block: choose that"),
     ("--scaling robust", r"prepared with scaling auto \(which chose standard\), not robust: choose that"),
     ("--unit 16", r"prepared with unit \d+, not 16: choose that"),
-    ("--images new", "folder: .*has its images already: leave --images out"),
 ]
 
 TUNED = [

@@ -36,7 +36,6 @@ def model(tmp_path_factory):
     ("words", "out", "limit"),
     [
         ("train breast_cancer --epochs 1 --out out --overwrite", "out", 1024),
-        ("train breast_cancer --epochs 1 --workers 2 --images .", "worker0.p4sgd", 1 << 14),
         ("predict MODEL breast_cancer --probabilities --out out --overwrite", "out", 1024),
         ("data synth rcv1 --scale 0.01 --out out.npz --overwrite", "out.npz", 1024),
         ("data synth gisette --scale 0.02 --out out.libsvm --overwrite", "out.libsvm", 1024),
@@ -44,9 +43,7 @@ def model(tmp_path_factory):
 )
 def test_full_disk(tmp_path, model, words, out, limit, older):
     words = words.replace("MODEL", str(model)).split()
-    if older and "--images" in words:
-        assert CliRunner().invoke(main, words).exit_code == 0
-    elif older:
+    if older:
         (tmp_path / out).write_bytes(model.read_bytes())  # training replaces nothing but models
     before = contents(tmp_path)
     with small_disk(limit):

@@ -92,9 +92,7 @@ def test_zeros_that_are_skipped(tmp_path, prepared):
     assert ("images without lines of zeros for 2 workers" in told) == (prepared != "never")
     assert not list(made.glob("lines*"))
     assert train(made, "--epochs", 1)["skips_zeros"] == (prepared != "never")
-    args = ["train", made, "--images", tmp_path / "images", "--epochs", 1]
-    assert "has its images already" in run(*args, status=2).stderr
-    run(*args, "--skip-zeros", "always" if prepared == "never" else "never")
+    run("train", made, "--epochs", 1, "--skip-zeros", "always" if prepared == "never" else "never")
     for words in (["--precision", 2], ["--config", "sparse"]):
         assert "choose --skip-zeros never" in run("train", made, *words, "--skip-zeros", "always", status=2).stderr
 
@@ -170,15 +168,12 @@ def test_a_checkpoint_is_of_one_folder(folder, data, tmp_path):
     )
 
 
-def test_images_for_other_workers_may_be_files_or_too_large(folder, tmp_path, monkeypatch):
+def test_images_for_other_workers_may_be_too_large(folder, monkeypatch):
     """What the message proposes must be possible for a folder, whose planes are given."""
     assert "at most the 4 stored planes, not 5" in run("train", folder, "--precision", 5, status=2).stderr
-    agreeing = [*OPTIONS[2:], "--planes", 4]
-    train(folder, *agreeing, "--epochs", 1, "--workers", 3, "--images", tmp_path / "images")
-    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"worker{i}.p4sgd" for i in range(3)]
     monkeypatch.setattr(file, "available_memory", lambda: 1)
     stderr = run("train", folder, "--workers", 3, status=2).stderr
-    assert "--images DIR, or prepare the data for these workers" in stderr
+    assert "prepare the data for these workers" in stderr
     assert "--precision" not in stderr
 
 

@@ -16,7 +16,6 @@ from support.tensor_file import read
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.configuration import named_config
-from p4sgd.host.image import open_image
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -143,17 +142,6 @@ def test_flags_and_options_without_effect_are_reported():
     words = ["breast_cancer", "--epochs", 1, "--lr", 0.1, "--merge"]
     assert "--merge 4 had no effect: only the programs of a cluster" in " ".join(run(*words, 4).stderr.split())
     assert "--merge" not in run(*words, "auto").output
-
-
-def test_images_as_files(tmp_path):
-    words = ["breast_cancer", "--epochs", 2, "--workers", 2, "--json"]
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for _ in range(2):  # the second time older images are replaced
-        document = json.loads(run(*words, "--images", folder).stdout)
-        assert sorted(path.name for path in folder.iterdir()) == ["worker0.p4sgd", "worker1.p4sgd"]
-    assert document["weights_sha256"] == json.loads(run(*words).stdout)["weights_sha256"]
-    assert [open_image(folder / f"worker{worker}.p4sgd").samples for worker in (0, 1)] == [569, 569]
 
 
 def test_every_training_option_is_an_option():

@@ -161,7 +161,7 @@ def test_images_larger_than_memory_are_refused(tmp_path, monkeypatch, form, zero
     assert (image.lines_bytes < whole // 10) == (form != "lines")
     least = 1 << 20 if form == "entries" else image.lines_bytes  # of entries there is room for more
     monkeypatch.setattr(file, "available_memory", lambda: 100 if form == "entries" else least - 1)
-    where = "--images DIR.*data prepare.*--planes"
+    where = "data prepare.*--planes"
     with pytest.raises(UserError, match=f"made: .*40 samples of 4,000 features .* GB{zeros} and .*{where}"):
         prepare(data, shards)
     assert prepare(data, shards, directory=tmp_path)[0].samples == 40
