@@ -150,7 +150,7 @@ def _placement(quick: bool) -> Finding:
     ordered = sum(found["SPD-KFAC"] <= min(found["by all"], found["by owners in turn"]) for found in ends.values())
     sentence = (
         f"Factors of many sizes: the rule of SPD-KFAC is ahead of owners in turn and of inversion by all in {ordered} "
-        f"of {len(ends)} networks, the order of its authors; planned, inverses are there {min(gains):.3f} to "
+        f"of {len(ends)} networks; planned, inverses are there {min(gains):.3f} to "
         f"{max(gains):.3f} times as fast as by it."
     )
     behind = [network for network, found in ends.items() if found["planned"] > min(found.values())]
