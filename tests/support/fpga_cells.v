@@ -43,7 +43,8 @@ module DSP48E2 #(
   reg [8:0] opmode = 9'd0;
   reg [3:0] alumode = 4'd0;
   wire [47:0] w = opmode[7] ? p : 48'd0;
-  wire [47:0] z = opmode[5] ? p : opmode[4] ? PCIN : 48'd0;
+  // Other values of the multiplexer Z mean something else in AMD's cell, so that a wrong one must not pass here.
+  wire [47:0] z = opmode[6:4] == 3'd0 ? 48'd0 : opmode[6:4] == 3'd1 ? PCIN : opmode[6:4] == 3'd2 ? p : 48'dx;
   always @(posedge CLK) begin
     a <= RSTA ? 30'd0 : A;
     b <= RSTB ? 18'd0 : B;
