@@ -10,7 +10,8 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import EngineWeights, IntArray
 from p4sgd.hw.spec.image import entry_words, split_words
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
-from p4sgd.sim.dense import DenseFeatures, DenseModel, Lines, offset
+from p4sgd.sim.dense import DenseFeatures, DenseModel
+from p4sgd.sim.lines import Lines, offset
 from p4sgd.sim.model import Features, Model, Targets
 from p4sgd.sim.sparse.data_parallel import DataParallelModel, SampleRanks
 from p4sgd.sim.sparse.entries import Directories, Entries, sort_words

@@ -11,7 +11,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, ImageLayout, entry_words
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.dense import TRANSPOSE
+from p4sgd.sim.lines import TRANSPOSE
 from p4sgd.sim.sparse.entries import Directories, sort_words
 
 # -- lines -------------------------------------------------------------------------------------------------------------

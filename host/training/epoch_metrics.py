@@ -37,8 +37,8 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, EngineWeights, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
-from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Source, shared_features
+from p4sgd.sim.lines import Lines
 from p4sgd.sim.model import Features
 from p4sgd.sim.sparse.entries import Entries
 

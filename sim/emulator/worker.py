@@ -16,8 +16,8 @@ from p4sgd.hw.spec.register_map import Access, Field, Register
 from p4sgd.hw.spec.registers import ModelSource, identity, program_map
 from p4sgd.hw.spec.run import FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import golden
-from p4sgd.sim.dense import Lines
 from p4sgd.sim.features import Source, new_model, shared_features
+from p4sgd.sim.lines import Lines
 from p4sgd.sim.model import Targets
 from p4sgd.sim.sparse.data_parallel import SampleRanks
 from p4sgd.sim.sparse.entries import Directories, Entries

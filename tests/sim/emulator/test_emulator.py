@@ -18,10 +18,11 @@ from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import dense, features, parallel
-from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures, Lines
+from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
 from p4sgd.sim.emulator.worker import read_settings
 from p4sgd.sim.features import shared_features
+from p4sgd.sim.lines import Lines
 from p4sgd.sim.sparse import model as sparse_model
 from p4sgd.sim.sparse import penalties
 from p4sgd.sim.sparse.model import SparseFeatures
