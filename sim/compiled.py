@@ -16,6 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numba
@@ -23,6 +24,7 @@ from numba.core import caching, event, serialize
 from numba.core.runtime.nrt import rtsys
 
 from p4sgd.sim.cache import check_private
+from p4sgd.sim.ending import interrupt
 
 _remark = functools.cache(logging.getLogger(__name__).info)  # logs a text once
 
@@ -49,7 +51,7 @@ def compiled(purpose: str, **options: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Defer KeyboardInterrupt, by Ctrl-C or SIGTERM, until the block ends; of nested blocks, the innermost.
+    """Defer KeyboardInterrupt, by whichever signal, until the block ends; of nested blocks, the innermost.
 
     LLVM calls Python from C, and llvmlite frees what it holds in destructors: there the exception would be lost, or
     become another error.
@@ -57,21 +59,26 @@ def _interrupts_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which alone handles signals
         yield
         return
-    usual = signal.default_int_handler
-    deferred = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) == usual]
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    deferred = {number: each for number, each in handlers.items() if each in (signal.default_int_handler, interrupt)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _arrived.append(lambda: deferred[number](number, frame))
+
     for number in deferred:
-        signal.signal(number, lambda number, frame: _arrived.append(number))
+        signal.signal(number, note)
     try:
         yield
     finally:
-        for number in deferred:
-            signal.signal(number, usual)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
         if _arrived:
+            first = _arrived[0]
             _arrived.clear()
-            raise KeyboardInterrupt
+            first()
 
 
-_arrived: list[int] = []  # signals that wait
+_arrived: list[Callable[[], object]] = []  # what signals that wait are to do
 
 
 _SIM, _SPEC = Path(__file__).parent, Path(__file__).parents[1] / "hw" / "spec"

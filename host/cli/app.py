@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.sim.ending import discard, ending_signals, interrupt
 
 FAILED, _USER_ERROR, INTERRUPTED = 1, 2, 130
 """Exit statuses: a failure of the device, a tool, the machine or P4SGD; an error that the user can correct, in input,
@@ -86,9 +87,9 @@ def report(error: BaseException, command: str) -> int:
 class Application(click.Group):
     """A group that lists its commands in the order of use, and turns every failure into one line and an exit status.
 
-    Exit status: 0 success, 1 a failure, 2 an error that the user can correct, 130 an interruption by Ctrl-C or by
-    SIGTERM, with which batch systems end a program. ``modules`` are those in this folder of commands that are imported
-    when needed, by name.
+    Exit status: 0 success, 1 a failure, 2 an error that the user can correct, 130 an interruption by Ctrl-C, by
+    SIGTERM, with which batch systems end a program, or by SIGHUP, when the terminal is closed. ``modules`` are those in
+    this folder of commands that are imported when needed, by name.
     """
 
     def __init__(self, *arguments: Any, modules: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
@@ -129,8 +130,9 @@ class Application(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         _open_closed_streams()
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in ending_signals():
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, interrupt)
         try:
             _check_environment()
             status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)
@@ -173,8 +175,7 @@ def _drop_unwritten_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        discard(sys.stdout)
 
 
 @click.group(

@@ -15,6 +15,7 @@ import click
 from p4sgd.host.cli import options
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import UserError
+from p4sgd.sim.ending import ending_signals
 
 if TYPE_CHECKING:
     from p4sgd.host.rpc.address import ControlAddress
@@ -66,9 +67,9 @@ def _read_address(control: str, token: Path | None) -> "tuple[ControlAddress, by
 def serve(interfaces: tuple[str, ...], control: str, token: Path | None, slots: int, jobs: int, output: Output) -> None:
     """Run a software aggregator in place of a switch.
 
-    It receives the workers' packets on network interfaces, sums them up and answers, until Ctrl-C or SIGTERM. Programs
-    that train register their jobs over the control socket. Only its owner may connect to a Unix socket; over TCP, who
-    has the token.
+    It receives the workers' packets on network interfaces, sums them up and answers, until Ctrl-C, SIGTERM or SIGHUP.
+    Programs that train register their jobs over the control socket. Only its owner may connect to a Unix socket; over
+    TCP, who has the token.
 
     Ethernet interfaces need the capability CAP_NET_RAW, which root has; setpriv or systemd gives it to other users.
     """
@@ -97,7 +98,7 @@ def serve(interfaces: tuple[str, ...], control: str, token: Path | None, slots: 
             warm_up()
         server = SoftwareAggregatorServer(links, address, slots=slots, jobs=jobs, token=secret, tell=output.remark)
         opened.callback(server.close)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             signal.signal(number, lambda number, frame: server.stop())
         output.document({"control": str(address), "interfaces": list(interfaces), "slots": slots, "jobs": jobs})
         output.remark(
@@ -109,11 +110,11 @@ def serve(interfaces: tuple[str, ...], control: str, token: Path | None, slots: 
 
 @contextlib.contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end this process with status 0 while loops are compiled, before anybody is served.
+    """Have signals end this process with status 0 while loops are compiled, before anybody is served.
 
     Numba's compiler calls Python from C, where an exception would be lost and become an error of its own.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = ending_signals()
     before = [signal.signal(number, lambda number, frame: os._exit(0)) for number in numbers]
     try:
         yield
@@ -185,7 +186,7 @@ def worker(
     It serves one client at a time at its control socket: p4sgd train and doctor with --device cluster. It exchanges
     packets with an aggregator over the interface. A run whose client is gone is aborted after 10 s.
 
-    SIGTERM or Ctrl-C ends it, with status 0.
+    Ctrl-C, SIGTERM or SIGHUP ends it, with status 0.
     """
     from concurrent.futures import ThreadPoolExecutor
 

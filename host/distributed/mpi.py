@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from p4sgd.host.distributed.communicator import Communicator, Started
 from p4sgd.hw.spec.fixed import ByteArray, IntArray
+from p4sgd.sim.ending import ending_signals
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class _Request(Started[T]):
 class MpiCommunicator(Communicator):
     """The `Communicator` of all ranks that `mpiexec` has started.
 
-    It handles Ctrl-C and SIGTERM, which take effect on all ranks in the next collective call.
+    It handles signals that end programs, which take effect on all ranks in the next collective call.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class MpiCommunicator(Communicator):
         self._failures = MPI.COMM_WORLD.Dup()
         # Keeps the buffers into which MPI writes, even if nobody waits for them.
         self._under_way: list[_Request[Any]] = []
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             signal.signal(number, self._note)
 
     def all_gather(self, value: T) -> list[T]:

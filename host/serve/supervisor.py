@@ -36,6 +36,7 @@ from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.host.serve.local_cluster import SOCKET, STAY, ClusterRequest, make_folder, python_command
 from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS
+from p4sgd.sim.ending import ending_signals
 
 _LOOK_S = 0.1  # time between two looks at the processes
 _READY_S = 300.0  # longest time until all answer: the first start compiles the emulator's loops
@@ -155,7 +156,7 @@ class _Supervisor:
 
         Raises P4sgdError if one ends or does not answer before.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             signal.signal(number, self._stop)
         with self._opened:
             try:

@@ -1,5 +1,6 @@
-"""Ctrl-C or SIGTERM: training keeps the best model so far and says so, or leaves nothing; servers just end."""
+"""Ctrl-C, SIGTERM or SIGHUP: training keeps the best model so far and says so, or leaves nothing; servers just end."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -8,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +78,45 @@ def test_the_best_model_is_kept_or_described(tmp_path, by, words):
     else:
         document = json.loads(stdout)
         assert (document["stopped"], len(document["epochs"])) == ("interrupted", int(match[1]))
+
+
+def wait_for(path):
+    end = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed(tmp_path, nohup):
+    """Nothing can be printed any more, but the best model is kept, unless training is to go on."""
+    command = [PROGRAM, "train", "breast_cancer", "--epochs", EPOCHS, "--patience", EPOCHS, "--out", "model"]
+    terminal, end = pty.openpty()
+
+    def own_terminal():
+        heed_interrupts()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
+        os.setsid()
+        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+
+    with open(tmp_path / "nohup.out", "wb") as out:
+        shown = {"stdin": end, "stdout": out if nohup else end, "stderr": out if nohup else end}
+        process = subprocess.Popen(
+            [*map(str, command), "--checkpoint", "state"], cwd=tmp_path, preexec_fn=own_terminal, **shown
+        )
+    os.close(end)
+    try:
+        wait_for(tmp_path / "state")
+        os.close(terminal)
+        if nohup:
+            (tmp_path / "state").unlink()
+            wait_for(tmp_path / "state")  # it goes on
+            process.terminate()
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert load_model(tmp_path / "model").training["stopped"] == "interrupted"
 
 
 @pytest.mark.parametrize("older", [True, False])

@@ -81,7 +81,7 @@ def test_an_interface_that_goes_down_and_up_again(namespace, served, links):
 
 
 def test_it_ends_cleanly(namespace, tmp_path):
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with serving(namespace, tmp_path, ["s0"]) as (process, _):
             assert (tmp_path / "aggregator").is_socket()
             assert (tmp_path / "aggregator").stat().st_mode & 0o777 == 0o600
