@@ -1,16 +1,20 @@
-"""Writing files atomically, whole or not at all; and reading those that are TOML."""
+"""Writing files atomically, whole or not at all; and reading those that are TOML or JSON."""
 
 import errno
 import hashlib
+import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from p4sgd.host.errors import UserError
+
+_MOST_LEVELS = 64
+"""Levels of tables and lists in each other that a document may have: Python's own limit depends on who reads them."""
 
 
 @contextmanager
@@ -54,11 +58,45 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_ordinary(path) as file:
+            return dict(_shallow(tomllib.loads, file.read().decode()))
     except OSError as error:
         raise UserError(f"{path}: cannot read the {what}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: not a TOML file: {error}") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The document of a JSON text; `ValueError` if it is none, or is nested too deeply."""
+    return _shallow(json.loads, text)
+
+
+def _shallow(parse: Callable[[Any], Any], text: str | bytes) -> Any:
+    problem = f"tables or lists are nested more than {_MOST_LEVELS} levels deep"
+    try:
+        document = parse(text)
+    except RecursionError:
+        raise ValueError(problem) from None
+    level = [document]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            each
+            for outer in level
+            for each in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(each, dict | list)
+        ]
+        if not level:
+            return document
+    raise ValueError(problem)
+
+
+def open_ordinary(path: Path) -> BinaryIO:
+    """Open a file for reading; `OSError` if it cannot be, also if it is a pipe or a device, which might never end."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
+    return file
 
 
 def begins_with(path: Path, start: bytes) -> bool:

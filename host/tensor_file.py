@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.errors import UserError
-from p4sgd.host.files import new_file
+from p4sgd.host.files import new_file, parse_json
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -76,7 +76,7 @@ class FileKind:
         try:
             with open(path, "rb") as file:
                 length = min(int.from_bytes(file.read(8), "little"), _MOST_HEADER)
-                return bool(json.loads(file.read(length))["__metadata__"]["kind"] == self.kind)
+                return bool(parse_json(file.read(length))["__metadata__"]["kind"] == self.kind)
         except OSError as error:  # without the hint, as it may be a file that is to be replaced
             raise UserError(f"{path}: cannot read: {error.strerror}") from error
         except _DAMAGE:
@@ -94,7 +94,7 @@ class FileKind:
         with self._reading(path):
             text = path.read_bytes()
         with self._of_kind(path):
-            fields = json.loads(text)
+            fields = parse_json(text)
             kind, version = fields.pop("schema"), fields.pop("version")
         self._check_version(path, kind, version)
         with self.decoding(path):
@@ -118,13 +118,13 @@ class FileKind:
             if data - 8 > min(len(content) - 8, _MOST_HEADER):
                 raise ValueError("the text before the arrays is cut off")
             start = bytes(content[:data])
-            fields = json.loads(start[8:])
+            fields = parse_json(start[8:])
             metadata = fields.pop("__metadata__")
             kind, version = metadata["kind"], metadata["version"]
         self._check_version(path, kind, version)
         with self.decoding(path):
             _check_seal(start)
-            header, checksums = json.loads(metadata["header"]), json.loads(metadata["checksums"])
+            header, checksums = parse_json(metadata["header"]), parse_json(metadata["checksums"])
             end = data + max((own["data_offsets"][1] for own in fields.values()), default=0)
             if len(content) != end:
                 raise ValueError(f"it has {len(content):,} of {end:,} bytes")

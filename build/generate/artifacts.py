@@ -22,7 +22,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a generated folder; None if the folder has none."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
 

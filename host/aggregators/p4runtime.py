@@ -16,12 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from p4sgd.host.aggregators.cluster_file import Tls
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.aggregators.tables import Entry, Program, TableController
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.files import open_ordinary
 from p4sgd.hw.spec.aggregator import OUTCOME_BITS, counters_by_place
 from p4sgd.hw.spec.job import Job
 from p4sgd.hw.spec.packet import BROADCAST, VALUES, EchoValue, MalformedPacketError, Packet, PacketType
@@ -353,10 +355,13 @@ def _reasons(error: "grpc.Call") -> list[str]:
 
 
 def _credentials(tls: Tls) -> "grpc.ChannelCredentials":
-    contents = []
-    for path in (tls.ca, tls.key, tls.certificate):
-        try:
-            contents.append(None if path is None else path.read_bytes())
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    return grpc.ssl_channel_credentials(*contents)
+    paths = (tls.ca, tls.key, tls.certificate)
+    return grpc.ssl_channel_credentials(*(None if path is None else _read(path) for path in paths))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_ordinary(path) as file:
+            return file.read()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error

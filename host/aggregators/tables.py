@@ -1,6 +1,5 @@
 """Control of a P4 switch that runs a program of `hw/switch`: jobs as table entries, whatever API writes them."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TypeVar
 
 from p4sgd.host.aggregators.controller import Controller, shards_of, why_not_begin, why_not_readdress
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.files import parse_json
 from p4sgd.hw.spec.aggregator import FLOOD_GROUP, GENERATION_BITS, group_of
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import ROUND_BITS
@@ -246,7 +246,7 @@ def read_program(folder: Path, target: str) -> Program:
     """Read a program from a folder that ``p4sgd switch build`` has made; raises UserError if it has not, or is for
     another target, or was not compiled."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = parse_json((folder / "manifest.json").read_bytes())
         made_for = manifest["target"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: not made by p4sgd switch build --target {target}") from error

@@ -26,6 +26,7 @@ from msgspec import Meta, Struct
 
 from p4sgd.host.boards.kernel import BankMemory, BoardAddress, Kernel, MissingKernelError, NoRoomError
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.files import open_ordinary
 
 PREFIX = "xdma:"
 """Begins the address of such a board."""
@@ -101,10 +102,11 @@ def find_boards() -> list[str]:
 def read_map(path: Path) -> AddressMap:
     """Read an address map; raises UserError with file and key of a mistake."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=AddressMap)
+        with open_ordinary(path) as file:
+            return msgspec.json.decode(file.read(), type=AddressMap)
     except OSError as error:
         raise UserError(f"{path}: cannot read the address map: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (RecursionError, msgspec.DecodeError) as error:
         raise UserError(f"{path}: no address map, as p4sgd build vivado writes it: {error}") from None
 
 

@@ -56,7 +56,7 @@ def load_records(folder: Path, ids: Iterable[str]) -> list[Record]:
         if path.exists():
             try:
                 records.append(msgspec.json.decode(path.read_bytes(), type=Record))
-            except (OSError, msgspec.DecodeError) as error:
+            except (OSError, RecursionError, msgspec.DecodeError) as error:
                 raise UserError(f"{path}: not the record of an experiment: {error}: delete it") from error
     return records
 

@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from p4sgd.host.errors import UserError
+from p4sgd.host.files import open_ordinary
 
 _FEWEST, _MOST = 16, 4096
 """Bounds of a token's length in bytes: the lower one against guessing."""
@@ -22,10 +23,8 @@ def read_token(path: Path) -> bytes:
     """Read a token from its file, without white space around it; raises UserError if others may, or it is none."""
     make = f"(umask 077; head -c 32 /dev/urandom | base64 > {path})"
     try:
-        with path.open("rb") as file:
+        with open_ordinary(path) as file:
             mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISCHR(mode):
-                raise UserError(f"{path}: is a device: a token is in a file that only its owner may read")
             token = file.read(_MOST + 1).strip()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file with a token: copy it there, or make one: {make}") from None

@@ -29,7 +29,7 @@ from p4sgd.host.data.sample_numbers import counting
 from p4sgd.host.data.scaling import CENTRED, centring_error
 from p4sgd.host.data.statistics import HeatArray, Statistics, is_sparse
 from p4sgd.host.errors import P4sgdError, UserError
-from p4sgd.host.files import new_file, write_error
+from p4sgd.host.files import new_file, parse_json, write_error
 from p4sgd.host.image import Shard
 from p4sgd.host.image.file import image_file
 from p4sgd.host.precondition import Whitening
@@ -104,7 +104,7 @@ def make_folder(
             raise UserError(f"{folder}: is there already: {remedy}")
         before, other = None, ""
         with contextlib.suppress(KeyError, TypeError, ValueError):  # it is damaged
-            before = json.loads((folder / _REQUEST).read_bytes())
+            before = parse_json((folder / _REQUEST).read_bytes())
             pairs = {name.replace("_", "-"): (before["options"][name], now) for name, now in request["options"].items()}
             other = ", ".join(f"with {name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now)
         if before != request:

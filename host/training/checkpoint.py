@@ -19,6 +19,7 @@ import numpy as np
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, raise_on_all
 from p4sgd.host.errors import UserError
+from p4sgd.host.files import parse_json
 from p4sgd.host.image import Shard
 from p4sgd.host.tensor_file import Arrays, FileKind
 from p4sgd.host.training.events import EpochRecord
@@ -305,7 +306,7 @@ def _state(arrays: Arrays, facts: _Row, row: int, size: int) -> State:
         return Weights(values)
 
     lines = arrays[_name("history", row)].tobytes().splitlines()
-    history = msgspec.convert(list(map(json.loads, lines)), list[EpochRecord])
+    history = msgspec.convert(list(map(parse_json, lines)), list[EpochRecord])
     if not history or [record.epoch for record in history] != list(range(1, len(history) + 1)):
         raise ValueError("the epochs are not in order")
     best = None

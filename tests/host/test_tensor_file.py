@@ -2,6 +2,7 @@
 
 import os
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -83,6 +84,20 @@ def test_files_that_are_none(tmp_path, content):
     assert not KIND.is_of(path)
     with pytest.raises(UserError, match=r"cannot read: Is a directory$"):
         KIND.is_of(tmp_path)
+
+
+def test_what_is_nested_too_deeply(tmp_path):
+    """Also where Python could read it, but not all who use it."""
+    deep = []
+    for _ in range(64):
+        deep = [deep]
+    path = tmp_path / "file"
+    for save, read in ((partial(KIND.save, path, {}), KIND.load), (partial(KIND.save_text, path), KIND.load_text)):
+        save({"header": deep[0][0]})
+        read(path)
+        save({"header": deep})
+        with pytest.raises(UserError, match=r"/file: .*damaged"):
+            read(path)
 
 
 def test_other_versions(tmp_path):

@@ -1,7 +1,10 @@
 """NumPy matrices (.npy) whose columns are features and a label."""
 
+import lzma
+import struct
 import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +18,12 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked
 from p4sgd.host.errors import UserError
+
+DAMAGE = (
+    *(EOFError, KeyError, RuntimeError, ValueError, lzma.LZMAError, struct.error),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""Exceptions of NumPy and `zipfile` about a content; RuntimeError if it is encrypted, or of an unknown kind of zip."""
 
 
 class NpySource(Source):
@@ -65,7 +74,7 @@ def load_numpy(path: Path, *, mmap: bool) -> Any:
     """The array in a file, memory-mapped if ``mmap``, or the open archive; `UserError` if it cannot be read."""
     try:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile, tokenize.TokenError) as error:
+    except DAMAGE as error:
         pickled = any(words in str(error) for words in ("Object arrays", "Python objects"))
         why = "it holds Python objects, not numbers" if pickled else "damaged, or no NumPy file"
         raise UserError(f"{path}: cannot be read as NumPy arrays: {why}") from error

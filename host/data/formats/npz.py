@@ -5,8 +5,6 @@ are under one of `LABEL_KEYS`, as numbers or texts; weights, offsets and exposur
 one of `KEYS`. Of several keys the first that exists is used. Arrays are read as a whole.
 """
 
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +15,7 @@ import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
-from p4sgd.host.data.formats.npy import check_numbers, load_numpy
+from p4sgd.host.data.formats.npy import DAMAGE, check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
 from p4sgd.host.data.matrix import checked, stored_values
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, OFFSETS, WEIGHT
@@ -65,7 +63,7 @@ class NpzSource(Source):
         try:
             with self._file:
                 yield
-        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        except (*DAMAGE, OSError) as error:
             raise self._refusal(f"is damaged or holds something else than numbers: {error}") from error
 
     def _refusal(self, problem: str) -> UserError:

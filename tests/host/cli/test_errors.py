@@ -29,6 +29,8 @@ FILES = {
     "sparse.toml": "base = 'sparse'",
     "u51.toml": "board = 'u51'",
     "odd.toml": "slots = 5",
+    "deep.toml": f"x = {'[' * 9999}{']' * 9999}",
+    "dotted.toml": f"x{'.x' * 99} = 1",
     "word.csv": "1,2,0\n1,x,1\n",
     "word.libsvm": f"{GOOD}1 1:x\n",
     "one.libsvm": "1 1:1\n1 1:2\n",
@@ -125,6 +127,8 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("generate --config tiny --set board=u51 --out new", "^--set board=u51: .* u55c, or of a file in P4SGD_PLUGINS"),
     ("generate --config u51.toml --set slots=64 --out new", "^u51.toml: there is no board 'u51': choose one of"),
     ("generate --config odd.toml --set engines=2 --out new", "^odd.toml: slots must be a power of two"),
+    ("generate --config deep.toml --out new", "^deep.toml: not a TOML file: tables or lists .* 64 levels deep$"),
+    ("generate --config pipe.toml --out new", "^pipe.toml: cannot read the configuration: it is not an ordinary file$"),
     ("resources --config tiny --set engines", "--set engines: .* as in slots=16"),
     ("train breast_cancer --launcher mpi", "the launcher mpi is for processes that mpiexec starts: mpiexec -n WORKERS"),
     ("train breast_cancer --parallel data --workers 3", "trains one sparse worker: leave --workers out"),
@@ -158,6 +162,11 @@ OPTIONS = [  # options that do not suit the data, each other, or the command
     ("data prepare good.csv --out new --options bad.toml", r"bad\.toml: \[data.prepare\] memory: 'much' is no size"),
     ("simulate good.csv --options bad.toml", r"bad\.toml: \[simulate\] fault: .*link loss"),
     ("tune good.csv --options bad.toml", r"bad\.toml: \[tune\] l2: 'x' is not a number"),
+    ("train breast_cancer --options dotted.toml", "^dotted.toml: not a TOML file: tables or lists .* 64 levels deep$"),
+    (
+        "train breast_cancer --options pipe.toml",
+        "^pipe.toml: cannot read the options file: it is not an ordinary file$",
+    ),
     ("train breast_cancer --options info.toml", r"info\.toml: unknown table info; there are \[train\]"),
     ("simulate digits:3 --fault link_loss=0.1 --fault link_loss=0.2", "--fault.* link_loss .*more than once"),
     ("data synth mnist --out x.npz", "'mnist'.*gisette, real-sim, rcv1"),
@@ -285,6 +294,8 @@ WORKED = [
 
 DIAGNOSED = [
     ("doctor --config sparse", "sparse"),
+    ("switch status --cluster dotted.toml", "^dotted.toml: not a TOML file: tables or lists .* 64 levels deep$"),
+    ("switch status --cluster pipe.toml", "^pipe.toml: cannot read the cluster file: it is not an ordinary file$"),
     ("doctor --device emulator", "--device emulator .*network.*: rtl"),
     ("switch status --cluster info.toml", r"info\.toml: a cluster file has no key `info`"),
 ]
@@ -334,7 +345,8 @@ def files(tmp_path_factory):
     save_file({"tensor": np.zeros(3)}, folder / "foreign")
     (folder / "dangling").symlink_to("nowhere/model")
     (folder / "iris").mkdir()
-    os.mkfifo(folder / "pipe")
+    for name in ("pipe", "pipe.toml"):
+        os.mkfifo(folder / name)
     for words in (
         f"train breast_cancer --epochs 1 --out {folder}/model --checkpoint {folder}/kept --lr 0.5",
         f"train iris:1 --epochs 1 --loss hinge --out {folder}/hinge",

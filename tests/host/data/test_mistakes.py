@@ -1,6 +1,7 @@
 """Mistakes in data files of all formats: each is told with its place, whichever way the file is read."""
 
 import gzip
+import io
 import math
 import re
 
@@ -18,6 +19,17 @@ LIBSVM = "# made by hand\n+1 1:0.5 3: -2 # a comment\n\n-1 2:1e-3\n-1 qid:4 1:\t
 VW = "1 1.0 'first |Metric:3.28 height:1.5 |Says black with white stripes\n\n-1 | 5:2 x:3 007 x:-1\n\n\n1 | 5\n"
 CSV = "age,height,label\n1,2.5,0\n3,-4e2,1\n5,6,1\n"
 NO_LABEL = "1,2,a\n" * 40
+
+
+def zip_with(place, value):
+    """An archive of `X` and `Y` with another byte in the central entries of its files."""
+    content = io.BytesIO()
+    np.savez(content, X=X, y=Y)
+    whole = bytearray(content.getvalue())
+    for found in re.finditer(rb"PK\1\2", whole):
+        whole[found.start() + place] = value
+    return bytes(whole)
+
 
 LINES = {  # mistakes in line 7, and the messages after its number
     "data.libsvm": [
@@ -145,6 +157,10 @@ ARRAYS = [  # the same of archives, Parquet files and matrices
     ("a.npz", {"X": X, "y": Y, "weights": np.array(["a"] * 3)}, {}, ", weights: must hold"),
     ("a.npz", {"X": X, "y": Y, "offset": Y, "exposure": Y}, {}, ": has offsets and exposures: add the logarithms"),
     ("a.npz", {"X": X, "y": Y}, {"like": FeatureSpace(2, offset="exposure")}, ": has no array exposure"),
+    ("a.npz", zip_with(6, 255), {}, ": cannot be read as NumPy arrays: damaged"),  # the version of its format
+    ("a.npz", zip_with(8, 1), {}, ": is damaged or …File 'X.npy' is encrypted"),
+    ("a.npz", zip_with(10, 9), {}, ": is damaged or …compression method is not supported"),
+    ("a.npz", zip_with(10, 14), {}, ": is damaged or …"),  # LZMA, which it is not
     ("a.npz", {"X": X[:0], "y": Y[:0]}, {}, ": there are no samples"),
     ("a.npz", {**SPARSE, "shape": np.array(3)}, {}, ": holds no sparse matrix"),
     ("a.npz", {**SPARSE, "shape": np.array([3.0, 2.0])}, {}, ": holds no sparse matrix"),
@@ -197,8 +213,10 @@ def put(folder, name, content):
         write_data(folder, name, features, labels)
     elif isinstance(content, np.ndarray):
         np.save(path, content)
-    elif name.endswith("npz"):
+    elif name.endswith("npz") and isinstance(content, dict):
         np.savez(path, **content)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
     else:
         pq.write_table(pa.table(content), path)
     return path

@@ -166,7 +166,7 @@ def test_the_file_of_a_token(file):
         read_token(file)
     with pytest.raises(UserError, match=f"{file.parent}: cannot read the token: Is a directory"):
         read_token(file.parent)
-    with pytest.raises(UserError, match=r"^/dev/null: is a device: a token is in a file"):
+    with pytest.raises(UserError, match=r"^/dev/null: cannot read the token: it is not an ordinary file$"):
         read_token(Path("/dev/null"))  # chmod 600 would be bad advice
 
 
