@@ -162,13 +162,15 @@ class Scaling:
         heat = None
         if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
-        order, judged = statistics.order, np.arange(features)
+        order = statistics.order
+        judged: np.ndarray | None = None  # all
         if order is None and heat is not None:  # of columns with few zeros
             judged = np.flatnonzero(statistics.nonzero > statistics.samples / 2)
             order = order_statistics(sample()[:, judged]) if judged.size else None
         if order is not None and kind != "robust" and not (tails and kind == "standard"):
-            middle = (order[3] / 2 - order[2] / 2) * scale[judged] * 2 / (1 + signed)
-            crowded = tuple(judged[(middle > 0) & (middle < _CROWDED)].tolist())
+            middle = (order[3] / 2 - order[2] / 2) * (scale if judged is None else scale[judged]) * 2 / (1 + signed)
+            close = np.flatnonzero((middle > 0) & (middle < _CROWDED))
+            crowded = tuple((close if judged is None else judged[close]).tolist())
         return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
 
     def for_samples(self, features: Features) -> Self:

@@ -230,10 +230,11 @@ class Admission(Component):
         bitmap = Signal(MAX_WORKERS, reset_less=True)
         job, shard = found.job, found.packet.shard
         is_to_group = found.packet.destination[GROUP_BIT]
+        job_has_parent = job.parent_workers.any()
         m.d.comb += [
             self.item.shard.eq(Mux(found.is_from_parent, job.workers, shard)),
-            self.item.has_parent.eq(job.parent_workers.any()),
-            self.item.shards.eq(job.workers + self.item.has_parent),
+            self.item.has_parent.eq(job_has_parent),
+            self.item.shards.eq(job.workers + job_has_parent),
             write.addr.eq(self.members.payload.address),
             write.data.eq(self.members.payload.member),
             write.en.eq(self.members.valid),

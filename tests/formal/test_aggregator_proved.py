@@ -378,7 +378,7 @@ def test_answers_wait_as_they_are_and_have_room(tmp_path):
     ("right", "wrong"),
     [
         pytest.param("with m.If(queue.o.ready):", "with m.If(1):", id="does not wait"),
-        pytest.param("enters = asks & has_room", "enters = asks", id="has no room"),
+        pytest.param("enters = comes & has_room", "enters = comes", id="has no room"),
         pytest.param("room - enters + (queue.o.valid & queue.o.ready)", "room - enters", id="leaves no room"),
     ],
 )

@@ -288,7 +288,7 @@ def write_cluster(folder, switch="127.0.0.1:51200", workers=("unix:w0",)):
             r"mine\.toml: .* starts processes with control = \"unix:PATH\", not tcp:",
         ),
         ({}, ("--sparse-workers", "2"), "--sparse-workers 2: there are only 1 workers"),
-        ({}, ("--set", "slots=7"), "--set: slots must be a power of two, not 7"),
+        ({}, ("--set", "slots=7"), "--set slots=7: slots must be a power of two, not 7"),
         ({}, ("--workers", "2"), "--workers: mine.toml says which workers there are"),
         ({}, ("--racks", "2"), "--racks: mine.toml says which racks there are"),
     ],
