@@ -26,7 +26,7 @@ def zip_with(place, value):
     content = io.BytesIO()
     np.savez(content, X=X, y=Y)
     whole = bytearray(content.getvalue())
-    for found in re.finditer(rb"PK\1\2", whole):
+    for found in re.finditer(rb"PK\x01\x02", whole):
         whole[found.start() + place] = value
     return bytes(whole)
 
