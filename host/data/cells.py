@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.notation import MISSING, PLAIN, TYPED, Notation, number, other_notations, ways_to_read
 from p4sgd.host.data.sample_numbers import RULES
 from p4sgd.host.data.sample_numbers import suits as suits_role
@@ -129,6 +130,9 @@ class CellError(Exception):
             more = "" if role else f", or train with {option('missing', 'mean')} or {option('missing', 'indicator')}"
             return UserError(f"{place}: the value is missing{shown}: fill it in or leave the {unit} out{more}")
         if self.order:
+            if len(set(dates_of(self.text).values())) > 1:
+                shown = f"day and month of {self.text} may be either way round"
+                return UserError(f"{place}: {shown}: write the year first")
             form = "-".join({"y": "2024", "m": "03", "d": "31"}[part] for part in self.order)
             return UserError(f"{place}: {shortened(self.text)} is not a date such as {form}: correct it")
         value = self.notation.number(self.text)

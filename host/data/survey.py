@@ -162,7 +162,7 @@ class Survey:
             if "codes" in total.traits and total.numeric:
                 way = f"--categorical {name or 'NUMBER'} makes texts of them"
                 self.remarks += (f"{label} has digits after a 0, such as 01, which are taken for numbers: {way}",)
-            if isinstance(columns[-1], DateColumn) and len(total.orders) > 1:
+            if isinstance(columns[-1], DateColumn) and len(total.orders) == 2:
                 refusals.append(f"{label} has dates whose day and month may be either way round: write the year first")
             if isinstance(columns[-1], TextColumn) and total.values is None:
                 texts = f"{label} has more than {MOST_TEXTS:,} different texts, each of which would be a feature: "

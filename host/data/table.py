@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.cells import CellError, Cells
-from p4sgd.host.data.dates import dates_of
+from p4sgd.host.data.dates import day_of
 from p4sgd.host.data.notation import TYPED, Notation
 from p4sgd.host.errors import shortened
 
@@ -155,11 +155,7 @@ class DateColumn(NumberColumn):
 
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
         texts, which = cells.encoded
-        dates = [dates_of(text) for text in texts]
-        days = (
-            each.get(self.order, each.get("ymd", np.nan)) for each in dates
-        )  # with the year first there is no doubt
-        found = np.array([*days, np.nan])[which]
+        found = np.array([*(day_of(text, self.order) for text in texts), np.nan])[which]
         found[cells.gaps] = np.nan
         if self.parts:
             kinds = {part.partition("=")[0] for part in self.parts}

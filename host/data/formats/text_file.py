@@ -75,7 +75,7 @@ def is_utf8(encoding: str) -> bool:
     """Whether text in an encoding of this name need not be decoded; `UserError` if there is none of the name."""
     try:
         b"text".decode(encoding, errors="replace")  # some that Python knows are not of texts
-        return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
+        return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
     except (LookupError, UnicodeError):
         known = "such as utf-8, utf-16, cp1252, latin-1, cp850 or shift_jis"
         raise UserError(f"must be an encoding that Python knows, {known}, not {encoding!r}", field="encoding") from None
@@ -114,8 +114,7 @@ def decoded(path: Path, encoding: str, name: str) -> Iterator[bytes]:
             except UnicodeError as error:
                 before = error.object[: error.start] if isinstance(error, UnicodeDecodeError) else b""
                 line = lines + before.decode(encoding, errors="replace").count("\n") + 1
-                remedy = "say which encoding it has with --encoding"
-                raise UserError(f"{name}, line {line}: is not {encoding} text: {remedy}") from None
+                raise UserError(f"{name}, line {line}: is not {encoding} text: --encoding NAME takes another") from None
             lines += text.count("\n")
             yield text.encode()
 

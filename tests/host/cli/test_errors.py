@@ -103,7 +103,7 @@ SPELT = [  # texts in other notations, encodings and types
     ("commas.csv --decimal , --thousands ,", "--decimal is ',', and so is --thousands"),
     ("commas.csv --categorical nix", "commas.csv: there is no column 'nix' for --categorical; there are a, town, y"),
     ("commas.csv --categorical y", r"commas.csv, column 3 \(y\): is no feature: leave --categorical out"),
-    ("latin.csv --encoding utf-8", "latin.csv, line 2: is not utf-8 text: say which encoding it has with --encoding"),
+    ("latin.csv --encoding utf-8", "latin.csv, line 2: is not utf-8 text: --encoding NAME takes another"),
     ("latin.csv --encoding hex", "--encoding must be an encoding that Python knows, .* not 'hex'"),
     ("latin.csv --encoding klingon", "--encoding must be an encoding that Python knows, .* not 'klingon'"),
     ("when.csv --dates days", "when.csv: day has dates whose day and month may be either way round: write the year"),

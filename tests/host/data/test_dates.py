@@ -103,6 +103,22 @@ def test_what_users_are_told(tmp_path):
         read_dataset(path)
     assert read_dataset(path, dates="days").features[-1] == 10957 + 1000
     known = encoded(path, dates="days").space
+    forms = ["2024-03-31", "31.03.2024", "03.04.2024", "31/03/2024", "05/05/2024"]
+    assert read_dataset(write(tmp_path, forms), like=known).features.ravel().tolist() == [
+        19813,
+        19813,
+        19816,
+        19813,
+        19848,
+    ]
+    with pytest.raises(
+        UserError, match=r"line 2, .*: day and month of 03/04/2024 may be either way round: write the year"
+    ):
+        read_dataset(write(tmp_path, ["03/04/2024", "31/03/2024"]), like=known)
+    american = encoded(write(tmp_path, ["03/31/2024", "01.04.2024", "2024-04-02"]), dates="days")
+    assert american.features.ravel().tolist() == [19813, 19814, 19815]
+    with pytest.raises(UserError, match="'31/03/2024' is not a date such as 03-31-2024"):
+        read_dataset(write(tmp_path, ["31/03/2024"]), like=american.space)
     parts = encoded(write(tmp_path, ["2024-01-01", "2024-02-01"]), dates="parts").space
     other = read_dataset(write(tmp_path, ["2024-02-01", "2023-03-31", "2022-01-03"]), like=parts)
     assert other.features.tolist() == [[2024, 0, 1, 0, 1], [2023, 0, 0, 0, 0], [2022, 1, 0, 1, 0]]
