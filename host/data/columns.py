@@ -34,6 +34,8 @@ class ReadOptions:
         is refused; columns in another order are reordered, and others left out. Labels, weights and ignored columns are
         those of ``like.reading``, if nothing else is chosen. In a LIBSVM file missing features are zeros and further
         features are ignored.
+    file_format, header, delimiter, encoding
+        What is not said here is what was said of the training data, as ``like.reading`` tells.
     header
         CSV: whether the first line has names. With ``None`` it does if it names a label or the columns of ``like``, or
         if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
@@ -78,15 +80,20 @@ class ReadOptions:
     missing_values: Sequence[str] = ()
     encoding: str | None = None
     id_column: str | int | None = None
+    file_format: str | None = None
+
+    @property
+    def known(self) -> TableReading:
+        """How the training data were read, if ``like`` tells."""
+        return TableReading(0) if self.like is None or self.like.reading is None else self.like.reading
 
     @property
     def notation(self) -> Notation:
         """How texts write numbers and gaps."""
-        known = TableReading(0) if self.like is None or self.like.reading is None else self.like.reading
-        decimal, thousands = self.decimal or known.decimal, self.thousands or known.thousands
+        decimal, thousands = self.decimal or self.known.decimal, self.thousands or self.known.thousands
         if decimal == thousands and self.decimal != self.thousands:  # one of them is another than in training
             decimal, thousands = self.decimal or PLAIN.decimal, self.thousands or PLAIN.thousands
-        return Notation(MISSING.union(known.missing_values, self.missing_values), decimal, thousands)
+        return Notation(MISSING.union(self.known.missing_values, self.missing_values), decimal, thousands)
 
     @property
     def takes_gaps(self) -> bool:

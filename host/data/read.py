@@ -1,6 +1,7 @@
 """Data sets by name: files of all formats, and scikit-learn's built-in data sets."""
 
 import contextlib
+import dataclasses
 import difflib
 import importlib
 import os
@@ -16,6 +17,7 @@ from p4sgd.host.data.columns import ReadOptions
 from p4sgd.host.data.dataset import Dataset
 from p4sgd.host.data.formats.source import Source, read
 from p4sgd.host.data.formats.text_file import SUFFIXES, one_word_each, open_data, plain_name, temporary_file
+from p4sgd.host.data.reading import SAID
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError, option
 
@@ -101,7 +103,9 @@ def open_source(
         If there is no such source, or it has an error; the message names file and line, or row and column.
     """
     labels: Sequence[Any] = [label_column] if isinstance(label_column, str | int | None) else label_column
-    options = ReadOptions(label_column=labels[0], target_columns=labels[1:], **reading)
+    options = ReadOptions(label_column=labels[0], target_columns=labels[1:], file_format=file_format, **reading)
+    said = {name: getattr(options.known, name) for name in SAID if getattr(options, name) is None}
+    options = dataclasses.replace(options, **said)
     options.notation  # noqa: B018 (refuses characters that cannot be)
     delimiter, bits = options.delimiter, options.hash_bits
     if delimiter is not None and (len(delimiter) != 1 or delimiter not in _DELIMITERS):
@@ -111,7 +115,7 @@ def open_source(
     if isinstance(source, str) and file_format is None and is_builtin(source):
         made: Source = BuiltinSource(Path(source), options)
     else:
-        found, guessed = find_format(source, file_format)
+        found, guessed = find_format(source, file_format, options.file_format)
         module, class_name, *_ = FORMATS[found]
         reader: type[Source] = getattr(importlib.import_module(f"p4sgd.host.data.formats.{module}"), class_name)
         name = "standard input" if source == STANDARD_INPUT else str(source)
@@ -133,8 +137,9 @@ def local_file(source: str | Path) -> Path:
     return Path(_copies[origin].name)
 
 
-def find_format(source: str | Path, file_format: str | None = None) -> tuple[str, bool]:
-    """The format of a file, and whether it is guessed from the first bytes; see `open_source`."""
+def find_format(source: str | Path, file_format: str | None = None, usual: str | None = None) -> tuple[str, bool]:
+    """The format of a file, and whether it is guessed from the first bytes; see `open_source`. A ``usual`` one is taken
+    rather than guessed."""
     path = local_file(source)
     if not path.exists():
         raise UserError(f"{source}: there is no such file{_hint(str(source))}")
@@ -147,7 +152,7 @@ def find_format(source: str | Path, file_format: str | None = None) -> tuple[str
     guessed = False
     if file_format is None:
         suffix = Path(plain_name(Path(source))).suffix
-        file_format = next((name for name, each in FORMATS.items() if suffix in each.extensions), None)
+        file_format = next((name for name, each in FORMATS.items() if suffix in each.extensions), usual)
     if file_format is None:
         file_format, guessed = _guess_format(path, str(source)), True
     if file_format not in FORMATS:

@@ -8,6 +8,9 @@ import msgspec
 
 from p4sgd.host.data.sample_numbers import ROLES
 
+SAID = ("file_format", "header", "delimiter", "encoding")
+"""Options of reading that a model remembers as the user has said them."""
+
 
 class TableColumn(NamedTuple):
     """A column of a table: its ``number`` from 1 and its ``header``, empty if there is none."""
@@ -30,6 +33,8 @@ class TableReading:
         The columns of such numbers of samples, by their roles (`p4sgd.host.data.sample_numbers`).
     decimal, thousands, missing_values
         As in `p4sgd.host.data.columns.ReadOptions`.
+    file_format, header, delimiter, encoding
+        What the user has said of the file, not what was found in it.
     """
 
     count: int
@@ -41,6 +46,10 @@ class TableReading:
     missing_values: tuple[str, ...] = ()
     offset: TableColumn | None = None
     exposure: TableColumn | None = None
+    file_format: str | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
 
     @property
     def beside(self) -> dict[str, TableColumn]:
@@ -80,6 +89,12 @@ class TableReading:
         }
         described["decimal"] = self.decimal if self.decimal != "." else ""
         described |= {"thousands": self.thousands, "missing values": ", ".join(self.missing_values)}
+        described |= {
+            "format": self.file_format or "",
+            "delimiter": self.delimiter or "",
+            "encoding": self.encoding or "",
+        }
+        described["header"] = {True: "yes", False: "no"}.get(self.header, "")
         return {what: text for what, text in described.items() if text}
 
     def to_json(self) -> dict[str, Any]:

@@ -287,7 +287,7 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{place}: is not UTF-8 text: is this a CSV file?") from None
+        raise UserError(f"{place}: is not utf-8 text: --encoding NAME takes another") from None
     if "\r" in text.rstrip("\r\n"):
         raise UserError(f"{place}: lines end with carriage returns alone, as on old Macs: write line feeds instead")
     csv.field_size_limit(_MAX_FIELD)
@@ -342,8 +342,7 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     known = () if like is None else like.column_names
     if known and set(known) <= set(fields):
         return True
-    reading = None if like is None else like.reading
-    if reading is not None and any(each.header in fields for each in reading.apart if each.header):
+    if any(each.header in fields for each in options.known.apart if each.header):
         return True
     beside = [each for each in (options.weight_column, options.offset_column, options.exposure_column) if each]
     choices = (options.label_column or -1, *options.target_columns, *beside, *options.ignore_columns)

@@ -14,7 +14,7 @@ from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import Rows, Source
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.notation import MISSING, TYPED, Notation
-from p4sgd.host.data.reading import TableReading
+from p4sgd.host.data.reading import SAID, TableReading
 from p4sgd.host.data.survey import RowNumbers, Survey
 from p4sgd.host.data.table import Table, TextColumn, UnknownTexts, unknown_remarks
 from p4sgd.host.errors import UserError
@@ -174,9 +174,9 @@ class TableSource(Source):
     @property
     def _reading(self) -> TableReading:
         """What to remember to read other tables alike."""
-        how = self._notation
+        how, said = self._notation, {name: getattr(self.options, name) for name in SAID}
         more = tuple(sorted(how.missing - MISSING))
-        return replace(self.columns.reading, decimal=how.decimal, thousands=how.thousands, missing_values=more)
+        return replace(self.columns.reading, decimal=how.decimal, thousands=how.thousands, missing_values=more, **said)
 
     def finish(self, features: Any) -> Features:
         like = self.options.like

@@ -1,6 +1,7 @@
 """CSV files: headers, delimiters, label columns, and every way to get one wrong."""
 
 import io
+import json
 import shlex
 import threading
 from contextlib import nullcontext as nothing
@@ -10,8 +11,10 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.data_files import encoded
 
 from p4sgd.host.data import FeatureSpace, read_dataset
+from p4sgd.host.data.encoding import space_from_json, space_to_json
 from p4sgd.host.data.formats import csv_file
 from p4sgd.host.data.formats.source import NotNumbersError
 from p4sgd.host.data.notation import Notation, other_notations
@@ -295,3 +298,28 @@ def test_numbers_are_read_exactly(tmp_path_factory, rows):
     path = write(tmp_path_factory.mktemp("csv"), "".join(",".join(map(repr, row)) + "\n" for row in rows))
     data = read_dataset(path)
     assert np.array_equal(np.column_stack([data.features, data.labels]), np.array(rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "how"),
+    [
+        ("a.csv", "1,a,0\n2,b,1\n", {"header": False}),
+        ("a.csv", "yes,1,y\nno,1,n\n", {"header": False}),
+        ("a.csv", "0,1,2\n1,5,0\n2,6,1\n", {"header": True}),
+        ("a.csv", "a^t^y\n1^x,y^0\n2^z,y^1\n", {"delimiter": "^"}),
+        ("a.csv", "a,t,y\n1,Köln,0\n2,Ulm,1\n", {"encoding": "cp850"}),
+        ("a.data", "a^t^y\n1^x^0\n2^z^1\n", {"delimiter": "^", "file_format": "csv"}),
+        ("a.csv", "a;y\n1.234,5;0\n-;1\n", {"decimal": ",", "thousands": ".", "missing_values": ["-"]}),
+    ],
+)
+def test_a_model_remembers_how_its_training_file_was_read(tmp_path, name, text, how):
+    path = tmp_path / name
+    path.write_text(text, encoding=how.get("encoding"))
+    data = encoded(path, "mean", **how)
+    again = read_dataset(path, like=space_from_json(json.loads(json.dumps(space_to_json(data.space)))))
+    assert (again.features.tolist(), again.labels.tolist()) == (data.features.tolist(), data.labels.tolist())
+    assert again.space.reading == data.space.reading
+    assert not again.remarks
+    if "delimiter" in how:
+        path.write_text(text.replace("^", ";"))
+        assert read_dataset(path, like=data.space, delimiter=";").features.tolist() == data.features.tolist()
