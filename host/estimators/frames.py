@@ -1,6 +1,7 @@
 """DataFrames as tables, whose texts, categories, dates, booleans and gaps become features."""
 
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,14 @@ class Rows:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.rows.shape
+
+
+def opened(X: Any) -> Any:
+    """Samples whose rows are there: `ValueError` for a lazy frame. A part of a table of pyarrow becomes a table."""
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise ValueError(f"X is a {type(X).__name__}, whose rows are not there yet: give what collect() returns")
+    pyarrow = sys.modules.get("pyarrow")
+    return X if pyarrow is None or not isinstance(X, pyarrow.RecordBatch) else pyarrow.Table.from_batches([X])
 
 
 def as_table(X: Any, *, numbers: bool) -> Any:

@@ -19,8 +19,16 @@ from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, offsets_of
 from p4sgd.host.data.table import NumberColumn, Table
-from p4sgd.host.estimators.frames import NAME, Rows, as_table, decoded, is_plain, rows_of
-from p4sgd.host.estimators.parameters import classifies, default_of, parameters_of, plain_value, value_errors, warn
+from p4sgd.host.estimators.frames import NAME, Rows, as_table, decoded, is_plain, opened, rows_of
+from p4sgd.host.estimators.parameters import (
+    classifies,
+    default_of,
+    numbers_in,
+    parameters_of,
+    plain_value,
+    value_errors,
+    warn,
+)
 from p4sgd.host.estimators.stream import ENOUGH, HANDFUL, Beginning, drift_remark
 from p4sgd.host.losses import ELSEWHERE, LOSSES, Task
 from p4sgd.host.run.request import TrainingRequest
@@ -31,6 +39,9 @@ from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
 _NO_Y = "no_validation"  # for `validate_data`
+
+_TEXTS = "give a DataFrame, whose columns may hold them"
+_ONE_EACH = "give a number for each sample"
 
 
 class _Shown(Events):
@@ -228,9 +239,10 @@ class GLM(BaseEstimator):
     def _weights(self, X: Any, sample_weight: Any) -> npt.NDArray[np.float64] | None:
         if sample_weight is None:
             return None
-        checked: npt.NDArray[np.float64] = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
+        with numbers_in(sample_weight, "sample_weight", _ONE_EACH):
+            checked: npt.NDArray[np.float64] = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
         return checked
 
     def _data(
@@ -248,7 +260,8 @@ class GLM(BaseEstimator):
         kind, given = (OFFSET, offset) if exposure is None else (EXPOSURE, exposure)
         addends = None
         if given is not None:
-            given = check_array(given, ensure_2d=False, dtype=np.float64, input_name=kind)
+            with numbers_in(given, kind, _ONE_EACH):
+                given = check_array(given, ensure_2d=False, dtype=np.float64, input_name=kind)
             if given.ndim != 1 and given.shape[1:] != (1,):
                 raise ValueError(f"{kind} must be one number of each sample, not of shape {given.shape}")
             given = given.reshape(-1)
@@ -288,10 +301,12 @@ class GLM(BaseEstimator):
             space = self.model_.space
             known = space.encoding or Table.of_numbers((), space.count)
         needed = isinstance(known, TableEncoding) or (reset and self.missing != "error")
+        X = opened(X)
         columns = as_table(X, numbers=needed)
         if not needed and (columns is None or is_plain(columns)):
             try:
-                return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
+                with numbers_in(X, "X", _TEXTS):
+                    return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", reset=reset, **how)
             except ValueError as error:
                 if not str(error).startswith("Input X contains NaN"):
                     raise
@@ -306,7 +321,8 @@ class GLM(BaseEstimator):
         elif known is not None and not all(isinstance(column, NumberColumn) for column in known.columns):
             raise ValueError("X must be a DataFrame with texts, such as the estimator was fitted to")
         else:
-            X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+            with numbers_in(X, "X", _TEXTS):
+                X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
             gaps = not isinstance(known, TableEncoding) or known.missing != "error"
             assert_all_finite(np.where(np.isnan(X), 0.0, X) if gaps else X, input_name="X")
             made = Rows(X, known or Table.of_numbers((), X.shape[1]))

@@ -77,6 +77,9 @@ def takes_options(loss: str) -> Callable[[_Estimator], _Estimator]:
     return complete
 
 
+_TEXTS = ("could not convert string to float", "dtype='numeric' is not compatible")
+"""Beginnings of the messages for texts in place of numbers."""
+
 _FIELDS = {field.name: field for field in dataclasses.fields(TrainingOptions)}
 
 
@@ -113,3 +116,14 @@ def value_errors() -> Iterator[None]:
             yield
     except UserError as error:
         raise ValueError(str(error)) from None  # it says all that the other does
+
+
+@contextlib.contextmanager
+def numbers_in(given: Any, name: str, remedy: str) -> Iterator[None]:
+    """Name what is given if it holds texts, where NumPy and scikit-learn only say that something is no number."""
+    try:
+        yield
+    except ValueError as error:
+        if str(error).startswith(_TEXTS) and np.asarray(given).dtype.kind in "OSU":
+            raise ValueError(f"{name} holds texts: {remedy}") from None
+        raise

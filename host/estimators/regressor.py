@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.estimators.glm import GLM
-from p4sgd.host.estimators.parameters import takes_options, value_errors
+from p4sgd.host.estimators.parameters import numbers_in, takes_options, value_errors
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.log_link import LogLink
 
@@ -107,10 +107,11 @@ class GLMRegressor(RegressorMixin, GLM):
             return self._partial_fit(X, data, None)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *addends: Any, reset: bool) -> Dataset:
-        X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
-        self._of_column = y.ndim == 2 and y.shape[1] == 1
-        y = y.reshape(-1) if self._of_column else y
-        return self._data(X, y, (), self._weights(X, sample_weight), *addends)
+        with numbers_in(y, "y", "a regression needs numbers"):
+            X, y = self._validated(X, y, reset=reset, y_numeric=True, multi_output=True)
+            self._of_column = y.ndim == 2 and y.shape[1] == 1
+            y = y.reshape(-1) if self._of_column else y
+            return self._data(X, y, (), self._weights(X, sample_weight), *addends)
 
     def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> npt.NDArray[np.float64]:
         """Predicted targets, those of ``p4sgd predict``: float64 (n_samples,), of a matrix (n_samples, n_targets)."""

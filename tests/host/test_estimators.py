@@ -578,6 +578,9 @@ def test_classes_keep_their_type():
         estimator = GLMClassifier(epochs=1, validation_fraction=0.4 if len(classes) == 40 else 0.0).fit(X, y)
         assert estimator.classes_.tolist() == list(classes)
         assert estimator.predict(X).dtype == y.dtype
+    for kind in ("Int64", "boolean"):
+        y = pd.Series([0, 1] * 60, dtype=kind)
+        assert GLMClassifier(epochs=1).fit(X, y).classes_.dtype == y.dtype.numpy_dtype
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -830,6 +833,27 @@ def test_columns_of_a_table_that_hold_neither_numbers_nor_texts():
     many = pa.table({"id": [f"no. {row}" for row in range(1001)]})
     with pytest.raises(ValueError, match=r"X: id has .* different texts, .*: leave it out$"):
         GLMRegressor().fit(many, np.arange(1001.0))
+
+
+def test_what_is_given_in_a_wrong_form_is_named():
+    X, y, texts = np.c_[np.arange(9.0)], [0, 1, 1] * 3, list("abcabcabc")
+    frame = pd.DataFrame({"a": y, "t": texts})
+    for samples in (frame.to_numpy(), frame.to_numpy(str), frame.to_numpy().tolist()):
+        for missing in ("error", "mean"):
+            with pytest.raises(ValueError, match=r"^X holds texts: give a DataFrame"):
+                GLMRegressor(missing=missing).fit(samples, y)
+    assert GLMRegressor(epochs=1).fit(pd.DataFrame(frame.to_numpy().tolist()), y).n_features_in_ == 2
+    with pytest.raises(ValueError, match=r"^y holds texts: a regression needs numbers$"):
+        GLMRegressor().fit(X, np.array(texts))
+    for name in ("offset", "exposure", "sample_weight"):
+        with pytest.raises(ValueError, match=f"^{name} holds texts: give a number for each sample$"):
+            GLMRegressor(loss="poisson").fit(X, y, **{name: texts})
+    part = pa.RecordBatch.from_pandas(frame)
+    assert GLMClassifier(epochs=1).fit(part, y).feature_names_in_.tolist() == ["a", "t"]
+    assert GLMClassifier(epochs=1).fit(part.select(["a"]), y).feature_names_in_.tolist() == ["a"]
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ValueError, match=r"^X is a LazyFrame, .*: give what collect\(\) returns$"):
+        GLMClassifier().fit(polars.LazyFrame({"a": y}), y)
 
 
 def test_models_of_a_beginning_stream_do_not_warn_of_convergence():

@@ -203,6 +203,8 @@ def test_tables(target, missing):
     plain = pa.Table.from_pandas(other.astype({"grade": object, "odd": object}))
     for samples in (other, plain, other.assign(unknown=1)[sorted([*other.columns, "unknown"])]):
         assert_same(pipeline.predict(samples).tolist(), expected.tolist())
+    integers = other.assign(code=np.resize([1001, 94016, 7], len(other)))  # of texts, two of which are known so
+    assert_same(pipeline.predict(integers).tolist(), estimator.predict(integers).tolist())
     probable = hasattr(estimator, "predict_proba") and target != "labels"
     if probable:
         shares = estimator.predict_proba(other)
