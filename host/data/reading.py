@@ -94,7 +94,7 @@ class TableReading:
             "delimiter": self.delimiter or "",
             "encoding": self.encoding or "",
         }
-        described["header"] = {True: "yes", False: "no"}.get(self.header, "")
+        described["header"] = "" if self.header is None else "yes" if self.header else "no"
         return {what: text for what, text in described.items() if text}
 
     def to_json(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class GLMClassifier(ClassifierMixin, GLM):
             return self._partial_fit(given, data, coding)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, npt.NDArray[Any], Any]:
-        kind = getattr(y, "dtype", None)
+        kind: Any = getattr(y, "dtype", None)
         if getattr(kind, "kind", "") in "biu" and hasattr(kind, "numpy_dtype") and not y.isna().any():
             y = y.to_numpy(kind.numpy_dtype)  # scikit-learn makes floats of pandas' integers that may have gaps
         X, y = self._validated(X, y, reset=reset, multi_output=True)
