@@ -155,10 +155,12 @@ def _check_environment() -> None:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         raise UserError("NUMBA_DISABLE_JIT is set in the environment: remove it, for the emulator's loops are compiled")
     if os.environ.get("P4SGD_PLUGINS"):
+        from p4sgd.build.generate.boards import BOARDS
+        from p4sgd.host.losses import LOSSES
         from p4sgd.hw.spec.registry import load_files
 
         try:
-            load_files()
+            load_files(LOSSES, BOARDS)
         except ImportError as error:
             raise UserError(f"P4SGD_PLUGINS: {error}: mend the file, or leave it out") from error
 

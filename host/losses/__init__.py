@@ -2,14 +2,18 @@
 
 import functools
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses.classification import Hinge, Logistic, ModifiedHuber, SquaredHinge
 from p4sgd.host.losses.log_link import Gamma, Poisson, Tweedie
-from p4sgd.host.losses.loss import Loss, Probabilistic, Task
+from p4sgd.host.losses.loss import Loss, Probabilistic, Shape, Task
 from p4sgd.host.losses.regression import EpsilonInsensitive, Huber, Quantile, Squared
 from p4sgd.hw.spec.registry import Registry, choices
+from p4sgd.hw.spec.run import LabelMode
 
 __all__ = ["ELSEWHERE", "LOSSES", "Loss", "Probabilistic", "Task", "get_loss"]
 
@@ -39,12 +43,31 @@ def _check(name: str, declared: Any) -> Loss:
     known = {parameter for own in _OWN.values() for parameter in own.parameters}
     if unknown := ", ".join(loss.parameters.keys() - known):
         raise ValueError(f"{name} has the parameter {unknown}: losses may have {', '.join(sorted(known))}")
-    for attribute in ("name", "summary", "task", "label_mode", "step"):
-        if not hasattr(loss, attribute):
-            raise ValueError(f"{name} has no {attribute}")
+    kinds = {"name": str, "summary": str, "task": Task, "label_mode": LabelMode, "step": Real, "shape": Shape}
+    for attribute, kind in kinds.items():
+        if not isinstance(getattr(loss, attribute, None), kind):
+            raise ValueError(f"{name} has no {attribute} of the class {kind.__name__}")
     if loss.name != name:
         raise ValueError(f"{name} has the name {loss.name}")
+    _try(loss)
     return loss
+
+
+def _try(loss: Loss) -> None:
+    """Call the methods of a loss over the range of activations; a ValueError names the one that is wrong."""
+    z = np.arange(-1024, 1024, 0.25).reshape(-1, 2)
+    y = np.ones_like(z)
+    arguments = {"psi": (z,), "value": (np.clip(z, -16, 16), y), "label": (y,), "importance": (y,)}
+    for method, given in arguments.items():
+        try:
+            with np.errstate(all="ignore"):
+                found = getattr(loss, method)(*given)
+        except Exception as error:
+            raise ValueError(f"{method} of {loss.name} raises {type(error).__name__}: {error}") from error
+        if not isinstance(found, np.ndarray) or found.shape != z.shape or found.dtype.kind not in "fiu":
+            raise ValueError(f"{method} of {loss.name} gives no array of real numbers of the shape of its argument")
+        if np.isnan(found).any():
+            raise ValueError(f"{method} of {loss.name} gives NaN for {given[0][np.isnan(found)][0]:g}")
 
 
 LOSSES = Registry("p4sgd.losses", _OWN, _check)

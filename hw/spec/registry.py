@@ -3,7 +3,7 @@
 A package declares its objects as entry points of a group, such as ``p4sgd.losses`` (packaging.python.org, Entry points
 specification). Files that the environment variable `PLUGINS` names, separated by colons, have them in a dictionary
 that is called like the last part of the group in capitals: ``LOSSES = {"pinball": Pinball}``. They are loaded when a
-name is looked up that is not ours. What cannot be loaded is left out, and `Registry.trouble` tells why: a package may
+name is looked up that is not ours. What cannot be used is left out, and `Registry.trouble` tells why: a package may
 be installed for other reasons. Files are there for us alone, so commands load them first, and stop at a broken one.
 """
 
@@ -37,6 +37,7 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, group: str, own: Mapping[str, T], check: Callable[[str, Any], T]) -> None:
         self._group, self._own, self._check = group, dict(own), check
+        self._dictionary = group.rpartition(".")[2].upper()  # in files
 
     def __getitem__(self, name: str) -> T:
         return self._own[name] if name in self._own else self._others.objects[name]
@@ -87,9 +88,8 @@ class Registry(Mapping[str, T]):
         for point in importlib.metadata.entry_points(group=self._group):
             source = "" if point.dist is None else f"package {point.dist.name} {point.dist.version}"
             yield source, functools.partial(_load, point)
-        attribute = self._group.rpartition(".")[2].upper()
         for file in _files():
-            yield f"file {file}", functools.partial(_dictionary, file, attribute)
+            yield f"file {file}", functools.partial(_dictionary, file, self._dictionary)
 
 
 def choices(known: Iterable[str]) -> str:
@@ -104,7 +104,9 @@ def _load(point: importlib.metadata.EntryPoint) -> Mapping[str, Any]:
 
 def _dictionary(file: str, name: str) -> Mapping[str, Any]:
     """A dictionary of a file, which it need not have."""
-    found: Mapping[str, Any] = getattr(_module(file), name, {})
+    found = getattr(_module(file), name, {})
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{name} is no dictionary")
     return found
 
 
@@ -112,11 +114,14 @@ def _files() -> list[str]:
     return list(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
 
 
-def load_files() -> None:
-    """Load the files that `PLUGINS` names; an ImportError names the file and the line of whatever it raises."""
+def load_files(*registries: Registry[Any]) -> None:
+    """Load the files that `PLUGINS` names. An ImportError names the file, and the line of whatever it raises, if one
+    cannot be loaded or has what a registry cannot use."""
+    names = [registry._dictionary for registry in registries]
     for file in _files():
         try:
-            _module(file)
+            if not any(hasattr(_module(file), name) for name in names):
+                raise AttributeError(f"there is no {' or '.join(names)} in it")
         except (Exception, SystemExit) as error:
             path = str(Path(file).resolve())
             own = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
@@ -124,6 +129,9 @@ def load_files() -> None:
             where = file if line is None else f"{file}, line {line}"
             text = "there is no such file" if not own and isinstance(error, FileNotFoundError) else _describe(error)
             raise ImportError(f"{where}: {text}") from error
+        for problem in (registry.problems.get(f"file {file}") for registry in registries):
+            if problem is not None:
+                raise ImportError(f"{file}: {problem}")
 
 
 def _describe(error: BaseException) -> str:

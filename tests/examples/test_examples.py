@@ -83,6 +83,24 @@ def test_a_loss_of_ones_own_is_exact_on_devices(plugins):
         assert [each.tolist() for each in weights] == [each.tolist() for each in job.golden().weights]
 
 
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        ("return x / np.abs(x)", "psi of log_cosh gives NaN for 0"),
+        ("return 1.0", "psi of log_cosh gives no array of real numbers of the shape"),
+        ("return x[:1]", "psi of log_cosh gives no array of real numbers of the shape"),
+        ("return x[9999]", "psi of log_cosh raises IndexError: index 9999"),
+    ],
+)
+def test_a_loss_that_cannot_be_used_is_refused(plugins, tmp_path, monkeypatch, after, says):
+    file = tmp_path / "other.py"
+    file.write_text(LOSS.read_text().replace("return np.tanh(x)", after))
+    monkeypatch.setenv(PLUGINS, str(file))
+    stderr = run("train", "diabetes", "--loss", "log_cosh", status=2).stderr
+    assert f"P4SGD_PLUGINS: {file}: ValueError: {says}" in stderr
+    assert stderr.count("\n") == 1
+
+
 def test_a_model_says_what_it_lacks(plugins, tmp_path, monkeypatch):
     """The weights are those of any workers; without the file, predictions name it."""
     monkeypatch.chdir(tmp_path)

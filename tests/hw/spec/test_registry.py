@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from p4sgd.hw.spec.registry import PLUGINS, Registry
+from p4sgd.hw.spec.registry import PLUGINS, Registry, load_files
 
 
 @pytest.fixture
@@ -80,3 +80,20 @@ def test_ours_are_found_without_loading_others(package):
     found = months(april=4)
     assert (found["april"], "april" in found) == (4, True)
     assert "seasons" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("MONTHS = {'april': 5}", "ValueError: the name april is taken"),
+        ("MONTHS = ['may']", "TypeError: MONTHS is no dictionary"),
+        ("MONTHS = {'may': 'five'}", "TypeError: may is no number"),
+        ("months = {'may': 5}", "AttributeError: there is no MONTHS in it"),
+    ],
+)
+def test_files_that_nothing_can_use_are_refused(tmp_path, monkeypatch, text, says):
+    file = tmp_path / "may.py"
+    file.write_text(text)
+    monkeypatch.setenv(PLUGINS, str(file))
+    with pytest.raises(ImportError, match=f"^{file}: {says}$"):
+        load_files(months(april=4))
