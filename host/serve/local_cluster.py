@@ -19,7 +19,7 @@ import msgspec
 
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.rpc.address import ControlAddress
-from p4sgd.host.rpc.client import ControlClient
+from p4sgd.host.rpc.client import ControlClient, GoneError
 from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.sim.cache import cache_directory
 
@@ -117,10 +117,11 @@ def end_local_cluster() -> dict[str, Any] | None:
     """End the local cluster; returns the state that it was in, None if none was running."""
     state = _ask("end")
     end = time.monotonic() + _END_S
-    while state is not None and find_local_cluster() is not None:
-        if time.monotonic() > end:
-            raise P4sgdError(f"the cluster does not end: {state['folder']}/cluster.log may say why")
-        time.sleep(_LOOK_S)
+    with contextlib.suppress(GoneError):  # it has ended while it was asked
+        while state is not None and find_local_cluster() is not None:
+            if time.monotonic() > end:
+                raise P4sgdError(f"the cluster does not end: {state['folder']}/cluster.log may say why")
+            time.sleep(_LOOK_S)
     return state
 
 
