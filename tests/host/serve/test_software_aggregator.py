@@ -4,7 +4,6 @@ That it follows the protocol is in tests/conformance/test_socket_conforms.py.
 """
 
 import contextlib
-import signal
 import socket
 import subprocess
 import time
@@ -18,6 +17,7 @@ from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet, PacketType
+from p4sgd.sim.ending import ending_signals
 
 PORTS = 4
 
@@ -81,7 +81,7 @@ def test_an_interface_that_goes_down_and_up_again(namespace, served, links):
 
 
 def test_it_ends_cleanly(namespace, tmp_path):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ending_signals():
         with serving(namespace, tmp_path, ["s0"]) as (process, _):
             assert (tmp_path / "aggregator").is_socket()
             assert (tmp_path / "aggregator").stat().st_mode & 0o777 == 0o600

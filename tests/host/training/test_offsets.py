@@ -137,7 +137,7 @@ def test_metadata_routing():
     [
         (GLMRegressor(loss="poisson"), {"exposure": [1.0, -2.0]}, "exposure of sample 2 is -2: .*above 0"),
         (GLMRegressor(), {"exposure": [1.0, 2.0]}, "not for the loss squared: .*loss='poisson' or loss='gamma' or"),
-        (GLMRegressor(), {"offset": ["a", "b"]}, "could not convert"),
+        (GLMRegressor(), {"offset": ["a", "b"]}, "offset holds texts"),
         (GLMRegressor(), {"offset": [1.0, np.nan]}, "offset contains NaN"),
         (GLMRegressor(), {"offset": [[1.0, 2.0]] * 2}, r"^offset must be one number of each sample, not of shape"),
         (GLMRegressor(), {"offset": [1.0] * 3}, "inconsistent numbers of samples"),
