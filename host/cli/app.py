@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -130,9 +131,10 @@ class Application(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         _open_closed_streams()
-        for number in ending_signals():
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, interrupt)
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            for number in ending_signals():
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    signal.signal(number, interrupt)
         try:
             _check_environment()
             status = super().main(args, prog_name or "p4sgd", complete_var, standalone_mode=False, **extra)

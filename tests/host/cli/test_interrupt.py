@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +219,9 @@ def test_servers_end_while_they_compile(tmp_path, words, by):
         assert process.stderr.read() == ""
         assert process.wait(60) == 0
     assert not (tmp_path / "control").exists()
+
+
+def test_commands_run_in_any_thread():
+    """Python lets the main thread alone handle signals; notebooks and benches call commands from others."""
+    with ThreadPoolExecutor(1) as pool:
+        assert "p4sgd" in pool.submit(run, "info").result().stdout
