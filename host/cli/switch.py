@@ -261,13 +261,13 @@ def counters(cluster: Path | None, output: Output) -> None:
     racks, these are the sums, and those of each aggregator follow.
     """
     from p4sgd.host.aggregators.tree import Tree
-    from p4sgd.hw.spec.aggregator import COUNTERS, PARENT_COUNTERS, job_counters
+    from p4sgd.hw.spec.aggregator import COUNTERS, KEYED_COUNTERS, PARENT_COUNTERS, job_counters
 
     with _controller_of(cluster) as (_, controller):
         counted = {"": controller.counters()}
         if isinstance(controller, Tree):
             counted |= {name: part.counters() for name, part in controller.parts.items()}
-        meanings = COUNTERS | PARENT_COUNTERS
+        meanings = COUNTERS | PARENT_COUNTERS | KEYED_COUNTERS
         for place in range(controller.jobs):
             meanings |= job_counters(place)
     parts = {name: counts for name, counts in counted.items() if name}

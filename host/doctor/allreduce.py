@@ -88,7 +88,7 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) ->
 
     Returns findings ``allreduce`` and ``weights`` of every worker, or one ``allreduce`` of all together if a run fails.
     """
-    sent, resent = np.zeros((2, session.workers), np.int64)
+    sent, resent, changed = np.zeros((3, session.workers), np.int64)
     receives = np.zeros(session.workers, bool)
     before = aggregator.counters()
     for run in range(_RUNS):
@@ -100,14 +100,16 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) ->
                 size = evidence["frame_bytes"] = frame_bytes(session.micro_batches)
                 remedy = f"if a network on the way does not carry frames of {size:,} bytes, train with --merge 1"
             return judge(None, "allreduce", evidence, Problem(str(error), remedy))
-        again, total = np.array([[each["PACKETS_RESENT"], each["PACKETS_SENT"]] for each in counters]).T
+        names = ("PACKETS_RESENT", "PACKETS_SENT", "DROPPED_CHECK")
+        again, total, wrong = np.array([[each.get(name, 0) for name in names] for each in counters]).T
         receives |= again < total - again
-        sent, resent = sent + total, resent + again
-    after, names = aggregator.counters(), ("FULLS_TO_ONE", "CLEARS_TO_ONE")
+        sent, resent, changed = sent + total, resent + again, changed + wrong
+    after, names = aggregator.counters(), ("FULLS_TO_ONE", "CLEARS_TO_ONE", "DROPPED_CHECK")
     answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names if name in after}
     findings = []
     for worker in range(session.workers):
-        evidence = {"packets": int(sent[worker]), "sent_again": int(resent[worker])} | answered
+        own = {"packets": sent, "sent_again": resent, "dropped_check": changed}
+        evidence = {name: int(counts[worker]) for name, counts in own.items()} | answered
         findings += judge(worker, "allreduce", evidence, _why_resent(worker, receives, evidence))
     for worker, (weights, expected) in enumerate(zip(trial.read_weights(), trial.weights, strict=True)):
         wrong = int(np.count_nonzero(weights != expected))
@@ -120,6 +122,11 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) ->
 
 
 def _why_resent(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Problem | None:
+    if changed := evidence["dropped_check"] + evidence.get("aggregator_dropped_check", 0):
+        return Problem(
+            f"{changed} packets to it or to the aggregator were changed on the way, behind right checksums",
+            "look for a network card, a switch or a machine whose memory is faulty; weights stay right all the same",
+        )
     if not receives[worker]:
         return Problem(
             "it receives no multicast frames of the aggregator, only those that are sent to it alone",

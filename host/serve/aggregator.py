@@ -22,7 +22,16 @@ from p4sgd.host.rpc.server import ControlServer, Methods
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, PURPOSE, BatchAggregator, Bytes, Numbers
+from p4sgd.sim.network.batch import (
+    MEMBER_MAC,
+    MEMBER_PORT,
+    PURPOSE,
+    BatchAggregator,
+    Bytes,
+    Numbers,
+    check_of_values,
+    put_check,
+)
 
 _Round = Annotated[int, Meta(ge=0, lt=1 << ROUND_BITS)]
 _Mac = Annotated[int, Meta(ge=0, lt=1 << 48)]
@@ -237,6 +246,7 @@ def _copy(
     """Copy rows for each member of a job behind a port, with its address and shard; returns the number of copies."""
     count = 0
     for row in rows:
+        of_values = check_of_values(frames[row], sizes[row])
         for shard in range(len(members)):
             if members[shard, MEMBER_PORT] != port:
                 continue
@@ -245,6 +255,7 @@ def _copy(
             for byte in range(6):
                 copy[byte] = members[shard, MEMBER_MAC] >> 8 * (5 - byte) & 0xFF
             copy[_SHARD] = shard
+            put_check(copy, of_values)
             copy_sizes[count] = size
             count += 1
     return count

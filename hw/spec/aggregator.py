@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from p4sgd.hw.spec.job import MAX_PORTS
-from p4sgd.hw.spec.packet import ROUND_BITS, DropReason
+from p4sgd.hw.spec.packet import ROUND_BITS, DropReason, KeyedDrop
 from p4sgd.hw.spec.register_map import (
     CTRL_WORD,
     Access,
@@ -154,6 +154,10 @@ PARENT_COUNTERS = {
     "ACKS_TO_PARENT": "ACK sent to the parent, the first time and again",
 }
 """Counters of aggregators that can have a parent: all but P4 switches."""
+
+
+KEYED_COUNTERS = {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in KeyedDrop}
+"""Counters of aggregators that speak version 2 of the packet: programs."""
 
 
 def job_counters(place: int) -> dict[str, str]:

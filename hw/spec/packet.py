@@ -1,13 +1,15 @@
 """The packet: one Ethernet frame; and why one may be dropped.
 
 Version 1 is 64 bytes, one beat of a 512-bit bus, declared in `FIELDS`. Version 2, of programs, is a longer frame with
-the sums of several micro-batches and the key of the job, which begins with `KEYED_FIELDS`. Fields are big-endian; the
-first byte of the frame is the lowest byte of the bus. The frame check sequence is not part of a frame's bytes.
+the sums of several micro-batches, the key of the job and a check, which begins with `KEYED_FIELDS`. Fields are
+big-endian; the first byte of the frame is the lowest byte of the bus. The frame check sequence is not part of a frame's
+bytes.
 """
 
 import functools
 import itertools
 import struct
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
@@ -45,9 +47,10 @@ class DropReason(_Reason):
 
 
 class KeyedDrop(_Reason):
-    """A check of programs only, between SOURCE and STALE: hardware has no counter for it."""
+    """A check of programs only, for which hardware has no counter: CHECK comes after RESERVED, KEY after SOURCE."""
 
     KEY = 14, "without the key of its job: stray, forged, or of an earlier job"
+    CHECK = 15, "changed on the way, by their check: memory or a device there is faulty"
 
 
 Drop: TypeAlias = DropReason | KeyedDrop
@@ -138,7 +141,7 @@ KEYED_FIELDS = layout(
     _KEYED_BYTES,
     *((name, bits, text) for name, _, bits, text in FIELDS[: -1 - VALUES]),
     ("micro_batches", 16, "micro-batches in the frame (PARTIAL, FULL); the most that a frame may have (ECHO); else 0"),
-    ("reserved", 32, "0"),
+    ("check", 32, "CRC-32 of bytes 32 to the last, then 14 to 27"),
     ("key", KEY_BITS, "key of the job"),
 )
 """The beginning of a frame of version 2. Values follow in PARTIAL and FULL, zeros up to `FRAME_BYTES` in ACK and CLEAR.
@@ -177,11 +180,16 @@ def _format(fields: tuple[Field, ...]) -> str:
 _STRUCT = struct.Struct(_format(FIELDS))
 _HEADER = struct.Struct(_format(KEYED_FIELDS[:-1]))
 _KEY = struct.Struct(">Q")
-_COUNT = slice(26, 28)
+_COUNT, _CHECK = slice(26, 28), slice(28, 32)
 _PADDING = bytes(FRAME_BYTES - _KEYED_BYTES)
 _TYPES = {kind.value: kind for kind in PacketType}
 _WITH_VALUES = (PacketType.PARTIAL, PacketType.FULL)
 _PROBES = (PacketType.PROBE, PacketType.ECHO)
+
+
+def _check_of(frame: bytes) -> int:
+    """The check of a frame of version 2; values come first, so that answers to several workers share that part."""
+    return zlib.crc32(frame[_ETHERNET_BYTES : _CHECK.start], zlib.crc32(frame[_CHECK.stop :]))
 
 
 @functools.cache
@@ -192,7 +200,7 @@ def _values(count: int) -> struct.Struct:
 class MalformedPacketError(ValueError):
     """Bytes that are no packet of this format; ``reason`` is the first check that they fail."""
 
-    def __init__(self, reason: DropReason, message: str) -> None:
+    def __init__(self, reason: Drop, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -237,7 +245,8 @@ class Packet:
             if self.key is None:
                 return _STRUCT.pack(*head, self.most.to_bytes(2, "big") if self.most else b"", *self.values)
             values = _values(len(self.values)).pack(*self.values) if self.values else _PADDING
-            return _HEADER.pack(*head, self.micro_batches, 0) + _KEY.pack(self.key) + values
+            frame = _HEADER.pack(*head, self.micro_batches, 0) + _KEY.pack(self.key) + values
+            return frame[: _CHECK.start] + _check_of(frame).to_bytes(4, "big") + frame[_CHECK.stop :]
         except (OverflowError, struct.error):
             self._refuse()
 
@@ -255,8 +264,8 @@ class Packet:
     def from_bytes(cls, frame: bytes, most: int = 0) -> "Packet":
         """Decode a frame; ``most`` is the most micro-batches in a packet of version 2, 0 to take version 1 only.
 
-        MalformedPacketError if length, EtherType, version or reserved bytes are wrong, checked in this order. PROBE and
-        ECHO may have any version.
+        MalformedPacketError if length, EtherType, version, reserved bytes or, in version 2, the check are wrong, looked
+        at in this order. PROBE and ECHO may have any version.
         """
         size = len(frame)
         version, kind = divmod(frame[14], 16) if size >= FRAME_BYTES else (VERSION, 0)
@@ -269,15 +278,17 @@ class Packet:
             reason = DropReason.RUNT if size < expected else DropReason.LONG
             raise MalformedPacketError(reason, f"a frame has {expected} bytes, not {size}")
         destination, source, ethertype, _, *numbers = _HEADER.unpack_from(frame)
-        job, slot, round_, shard, workers, bitmap, count, reserved = numbers
+        job, slot, round_, shard, workers, bitmap, count, last = numbers
         if ethertype != ETHERTYPE:
             raise MalformedPacketError(DropReason.ETHERTYPE, f"ethertype is {ethertype:#x}, not {ETHERTYPE:#x}")
         if version != VERSION and not is_keyed and kind not in _PROBES:
             versions = f"{VERSION} or {KEYED_VERSION}" if most else f"{VERSION}"
             raise MalformedPacketError(DropReason.VERSION, f"version is {version:#x}, not {versions}")
         has_most = bool(most) and kind == PacketType.ECHO and version >= KEYED_VERSION
-        if reserved or (count and not has_most and not (is_keyed and kind in _WITH_VALUES)):
+        if (last and not is_keyed) or (count and not has_most and not (is_keyed and kind in _WITH_VALUES)):
             raise MalformedPacketError(DropReason.RESERVED, f"reserved is 0x{frame[26:32].hex()}, not 0")
+        if is_keyed and last != _check_of(frame):
+            raise MalformedPacketError(KeyedDrop.CHECK, f"check is {last:#010x}, not {_check_of(frame):#010x}")
         key = None
         values: tuple[int, ...] = ()
         if not is_keyed:

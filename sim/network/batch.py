@@ -30,6 +30,7 @@ from p4sgd.hw.spec.packet import (
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
+from p4sgd.sim.network.crc32 import crc32
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ Sums = npt.NDArray[np.int32]
 _AT = {field.name: field.offset_bits // 8 for field in KEYED_FIELDS}
 _DESTINATION, _SOURCE, _ETHERTYPE, _TYPE = _AT["destination"], _AT["source"], _AT["ethertype"], _AT["type"]
 _JOB, _SLOT, _ROUND, _SHARD, _WORKERS = _AT["job"], _AT["slot"], _AT["round"], _AT["shard"], _AT["workers"]
-_BITMAP, _COUNT, _RESERVED, _KEY = _AT["bitmap"], _AT["micro_batches"], _AT["reserved"], _AT["key"]
+_BITMAP, _COUNT, _CHECK, _KEY = _AT["bitmap"], _AT["micro_batches"], _AT["check"], _AT["key"]
 _KEYED_VALUES, _PLAIN_VALUES = frame_bytes(0), FRAME_BYTES - 4 * VALUES
 
 _EVERYONE, _WHOLE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = range(8)
@@ -51,7 +52,8 @@ MEMBER_MAC, MEMBER_PORT, _STAND_IN_MAC, _STAND_IN_PORT = range(4)
 _PARTIAL, _FULL, _ACK, _CLEAR, _PROBE, _ECHO = (int(kind) for kind in PacketType)
 _RUNT, _LONG, _WRONG_ETHERTYPE = int(DropReason.RUNT), int(DropReason.LONG), int(DropReason.ETHERTYPE)
 _WRONG_VERSION, _WRONG_RESERVED = int(DropReason.VERSION), int(DropReason.RESERVED)
-_WRONG_ADDRESS, _WRONG_TYPE, _WRONG_KEY = int(DropReason.ADDRESS), int(DropReason.TYPE), int(KeyedDrop.KEY)
+_WRONG_ADDRESS, _WRONG_TYPE = int(DropReason.ADDRESS), int(DropReason.TYPE)
+_WRONG_KEY, _WRONG_CHECK = int(KeyedDrop.KEY), int(KeyedDrop.CHECK)
 _STALE, _DUPLICATE = int(DropReason.STALE), int(DropReason.DUPLICATE)
 _ADDED, _FULL_TO_ALL, _FULL_TO_ONE = int(Outcome.ADDED), int(Outcome.FULL_TO_ALL), int(Outcome.FULL_TO_ONE)
 _ACKNOWLEDGED, _CLEAR_TO_ALL = int(Outcome.ACKNOWLEDGED), int(Outcome.CLEAR_TO_ALL)
@@ -223,9 +225,30 @@ def _store(frame: Bytes, at: int, size: int, value: Any) -> None:
         frame[at + byte] = np.uint8(value >> 8 * (size - 1 - byte) & 0xFF)
 
 
+_crc32 = compiled(PURPOSE)(crc32)
+
+
+@compiled(PURPOSE)
+def check_of_values(frame: Bytes, size: int) -> Any:
+    """The first part of the check of a frame of version 2: of key and values."""
+    return _crc32(frame, _KEY, size, 0)
+
+
+@compiled(PURPOSE)
+def _check_of(frame: Bytes, of_values: Any) -> Any:
+    return _crc32(frame, _TYPE, _CHECK, of_values)
+
+
+@compiled(PURPOSE)
+def put_check(frame: Bytes, of_values: Any) -> None:
+    """Complete a frame by its check, of which `check_of_values` is given; one of version 1 has none."""
+    if np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION:
+        _store(frame, _CHECK, 4, _check_of(frame, of_values))
+
+
 @compiled(PURPOSE)
 def _why_malformed(frame: Bytes, size: int, most: int) -> int:
-    """The first check of its format that a frame fails, a DropReason; -1 if none."""
+    """The first check of its format that a frame fails, a Drop; -1 if none."""
     if size < FRAME_BYTES:
         return _RUNT
     version, kind = np.int64(frame[_TYPE]) >> 4, np.int64(frame[_TYPE]) & 15
@@ -243,8 +266,11 @@ def _why_malformed(frame: Bytes, size: int, most: int) -> int:
     if version != VERSION and not is_keyed and not is_probe:
         return _WRONG_VERSION
     has_most = most > 0 and kind == _ECHO and version >= KEYED_VERSION
-    if _load(frame, _RESERVED, 4) != 0 or (count != 0 and not has_most and not has_values):
+    check = _load(frame, _CHECK, 4)
+    if (check != 0 and not is_keyed) or (count != 0 and not has_most and not has_values):
         return _WRONG_RESERVED
+    if is_keyed and check != _check_of(frame, check_of_values(frame, size)):
+        return _WRONG_CHECK
     return -1
 
 
@@ -366,6 +392,7 @@ def _reply(
     if has_values:
         _put_values(answer, first, sums, length)
         size = first + 4 * length
+    put_check(answer, check_of_values(answer, size))
     return size, ports
 
 

@@ -1,6 +1,7 @@
 """The frame once more, straight from its table, so that no mistake in the codec of hw/spec can hide here."""
 
 import struct
+import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,8 @@ class Frame:
     """A frame, of this format or not; ``values`` are numbers modulo 2^32.
 
     Without a key it has 64 bytes and eight values. With one, the layout is that of version 2: ``values`` are as many as
-    there are behind the key, and ``reserved`` begins with the number of micro-batches, unless ``count`` says otherwise.
+    there are behind the key, ``reserved`` begins with the number of micro-batches, unless ``count`` says otherwise, and
+    its other bits are those of the check that are wrong.
     """
 
     kind: int
@@ -74,11 +76,13 @@ class Frame:
         )
         key = b"" if self.key is None else _KEY.pack(self.key)
         values = b"".join((value & 0xFFFF_FFFF).to_bytes(4, "big") for value in self.values)
-        return (header + key + values).ljust(BYTES, b"\0")
+        frame = (header + key + values).ljust(BYTES, b"\0")
+        return frame if self.key is None else with_check(frame)
 
     @classmethod
     def from_bytes(cls, frame: bytes, *, keyed: bool = False) -> "Frame":
-        """Of 64 bytes or more, whatever they are; with a key if that is asked for."""
+        """Of 64 bytes or more, whatever they are; with a key and a check if that is asked for."""
+        frame = with_check(frame) if keyed else frame
         destination, source, ethertype, first, job, slot, round_, shard, workers, bitmap, reserved = (
             _HEADER.unpack_from(frame)
         )
@@ -104,6 +108,12 @@ class Frame:
     def __str__(self) -> str:
         text = f"{NAMES[self.kind]} job {self.job} slot {self.slot} round {self.round} shard {self.shard}"
         return f"{text} of {self.workers} bitmap {self.bitmap:#x}"
+
+
+def with_check(frame: bytes) -> bytes:
+    """The frame with its check added to the bits there; twice makes the same frame."""
+    check = zlib.crc32(frame[32:] + frame[14:28]) ^ int.from_bytes(frame[28:32], "big")
+    return frame[:28] + check.to_bytes(4, "big") + frame[32:]
 
 
 def is_keyed(frame: bytes) -> bool:

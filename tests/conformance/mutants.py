@@ -6,6 +6,7 @@ from support import aggregator_model as model
 from support.aggregator_model import Aggregator, SlotState
 from support.forgetful import Forgetful
 
+from conformance.frames import is_keyed, with_check
 from p4sgd.hw.spec.packet import BROADCAST, VALUES, DropReason, EchoValue, KeyedDrop, Packet, PacketType
 
 _ROUNDS = 1 << 16
@@ -593,6 +594,10 @@ class _Reads(Aggregator):
         return super().receive_frame(self.read(frame), port)
 
 
+class _ReadsKeyed(_Reads, _Keyed):
+    """Of version 2."""
+
+
 class _Replies(Aggregator):
     """Sends an answer about a slot with `other` fields."""
 
@@ -690,6 +695,12 @@ _TABLE = {
         "PadsShortFrames": (
             "Takes a frame of 60 bytes and more for one that was cut of its zeros.",
             lambda self, frame: frame.ljust(64, b"\0") if len(frame) >= 60 else frame,
+        ),
+    },
+    (_ReadsKeyed, "read"): {
+        "AnyCheck": (
+            "Does not look at the check.",
+            lambda self, frame: with_check(frame[:28] + bytes(4) + frame[32:]) if is_keyed(frame) else frame,
         ),
     },
     (_Unchecked, "unchecked"): {

@@ -46,7 +46,7 @@ def test_the_schema_is_one_and_refuses():
 def test_the_schema_has_every_counter():
     names = set(SCHEMA["$defs"]["counter"]["enum"])
     known = set(counters(AggregatorConfig(slots=8, jobs=8))) - {"FRAMES", "OVERRUNS"}
-    assert names == known | {"DROPPED_KEY"}
+    assert names == known | {"DROPPED_KEY", "DROPPED_CHECK"}
 
 
 def test_names_are_unique():
@@ -59,9 +59,9 @@ def test_every_outcome_is_there():
     every = set(counters(AggregatorConfig(jobs=2))) - {"FRAMES", "OVERRUNS", *PARENT_COUNTERS}
     of_geometries = {
         Geometry(): set(),
-        Geometry(version=2): {"DROPPED_KEY"},
+        Geometry(version=2): {"DROPPED_KEY", "DROPPED_CHECK"},
         Geometry(parents=True): PARENT_COUNTERS,
-        Geometry(version=2, parents=True, stand_ins=True): {"DROPPED_KEY", *PARENT_COUNTERS},
+        Geometry(version=2, parents=True, stand_ins=True): {"DROPPED_KEY", "DROPPED_CHECK", *PARENT_COUNTERS},
     }
     for geometry, further in of_geometries.items():
         for cases in (hand_written(geometry), random_cases(geometry, SEED, FRAMES)):

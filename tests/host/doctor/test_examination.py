@@ -104,6 +104,13 @@ def of_one(device):
     device.begin = lambda job: device.network.model.begin(0, dataclasses.replace(job, members=job.members[:1]))
 
 
+def changing(device):
+    """The aggregator drops one packet in each run for its check."""
+    runs, wait, counters = [], device.wait, device.network.counters
+    device.wait = lambda timeout_s=None: (runs.append(1), wait(timeout_s))
+    device.network.counters = lambda: counters() | {"DROPPED_CHECK": len(runs)}
+
+
 def both(check, result, problem):
     return [(worker, check, result, problem) for worker in range(2)]
 
@@ -126,6 +133,7 @@ CASES = {
     # One of two packets in each run: the other was answered by multicast.
     "resends": (patched(resent=[0, 1]), [(1, "allreduce", "warning", ".* 48 of 144 packets again")]),
     "no multicast": (patched(resent=[1, 2]), [(1, "allreduce", "failed", ".*no multicast")]),
+    "changed": (changing, both("allreduce", "failed", "48 packets to it or to the aggregator were changed on the way")),
     "weights": (spoiling, [(1, "weights", "failed", "1 of its 8 weights ")]),
     "rain": (patched(wait=rain), [(None, "allreduce", "failed", "it rains")]),
 }

@@ -1,6 +1,7 @@
 """The packet, against scapy's view of the frame and the table of bytes."""
 
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -77,9 +78,10 @@ def test_frames_of_version_2_are_what_the_table_says(packet):
     assert Packet.from_bytes(frame, MOST_MICRO_BATCHES) == packet
     count = len(packet.values) // 8
     addresses = (address.to_bytes(6, "big") for address in (packet.destination, packet.source))
-    numbers = (packet.job, packet.slot, packet.round, packet.shard, packet.workers, packet.bitmap, count, 0, packet.key)
-    beginning = struct.pack(">6s6sHBBHHBBIHIQ", *addresses, 0x88B5, 2 << 4 | packet.type, *numbers)
-    assert frame == beginning + (struct.pack(f">{8 * count}i", *packet.values) if count else bytes(24))
+    numbers = (packet.job, packet.slot, packet.round, packet.shard, packet.workers, packet.bitmap, count)
+    beginning = struct.pack(">6s6sHBBHHBBIH", *addresses, 0x88B5, 2 << 4 | packet.type, *numbers)
+    rest = struct.pack(">Q", packet.key) + (struct.pack(f">{8 * count}i", *packet.values) if count else bytes(24))
+    assert frame == beginning + struct.pack(">I", zlib.crc32(rest + beginning[14:])) + rest
 
 
 def test_the_longest_frame_fills_an_ethernet_frame_or_a_datagram():
@@ -111,14 +113,37 @@ def test_broken_frames_are_refused(byte, to, reason):
         (27, 3, DropReason.RUNT),
         (27, 0, DropReason.LONG),
         (26, 1, DropReason.LONG),
-        (28, 1, DropReason.RESERVED),
-        (31, 1, DropReason.RESERVED),
+        (14, 0x22, KeyedDrop.CHECK),
+        (28, 1, KeyedDrop.CHECK),
+        (39, 4, KeyedDrop.CHECK),
+        (103, 1, KeyedDrop.CHECK),
     ],
 )
 def test_broken_frames_of_version_2_are_refused(byte, to, reason):
     frame = bytearray(packet_of(PacketType.PARTIAL, values=(0,) * 16, version=2, key=5).to_bytes())
     frame[byte] = to
     assert reason_of(frame, MOST_MICRO_BATCHES) is reason
+
+
+@st.composite
+def damage(draw, bits):
+    """Bits to flip of so many behind the EtherType: up to three anywhere, or some of 32 in a row, which are all of the
+    check or none."""
+    if draw(st.booleans()):
+        return draw(st.sets(st.integers(0, bits - 1), min_size=1, max_size=3))
+    first = draw(st.integers(0, bits - 32))
+    burst = {first + bit for bit in draw(st.sets(st.integers(0, 31), min_size=1))}
+    of_check = {bit for bit in burst if 14 * 8 <= bit < 18 * 8}
+    return burst - of_check or of_check
+
+
+@given(keyed(), st.data())
+def test_damage_behind_the_addresses_is_found(packet, data):
+    """Also if it makes a packet of version 1 or a probe of it."""
+    frame = bytearray(packet.to_bytes())
+    for bit in data.draw(damage(8 * (len(frame) - 14))):
+        frame[14 + bit // 8] ^= 1 << bit % 8
+    assert reason_of(frame, MOST_MICRO_BATCHES) in {*DropReason, KeyedDrop.CHECK}
 
 
 def test_more_micro_batches_than_are_taken_make_a_frame_too_long():

@@ -1,7 +1,10 @@
 """The compiled aggregator, but for what tests/conformance asks of it."""
 
+import zlib
+
 import numpy as np
 import pytest
+from conformance.frames import with_check
 from support.aggregator_model import Aggregator
 from support.batch import answers_of
 from support.bench import default_seed
@@ -10,6 +13,7 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, Packet, PacketType
 from p4sgd.sim.network.batch import BatchAggregator
+from p4sgd.sim.network.crc32 import crc32
 
 MAC = 0x0250_3453_47FF
 SLOTS, PLACES = 6, 3
@@ -52,7 +56,7 @@ def test_the_largest_frames(most):
 
 @pytest.mark.parametrize(("version", "size"), [(1, 64), (2, 104)])
 def test_a_million_forged_datagrams_change_a_counter(version, size):
-    """All of it is right but the key, which is any other."""
+    """All of it is right but the key, which is any other; who forges it knows what the check must be."""
     batch = BatchAggregator(SLOTS, jobs=1, mac=MAC, most=MOST_MICRO_BATCHES)
     key = 0x0123_4567_89AB_CDEF
     batch.begin(0, Job(1, (Member(1, 0), Member(2, 0)), 1 << 40, 0b1, key))
@@ -67,9 +71,12 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
     frames[:, :size] = np.frombuffer(right.to_bytes(), np.uint8)
     answers = np.zeros_like(frames), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     rng = np.random.default_rng(default_seed())
+    if version == 2:
+        frames[:, 28:32] = 0
+        frames[:, 32:40] = rng.integers(0, 256, (rows, 8))
+        for row in frames:
+            row[:size] = np.frombuffer(with_check(row[:size].tobytes()), np.uint8)
     for _ in range(100):
-        if version == 2:
-            frames[:, 32:40] = rng.integers(0, 256, (rows, 8))
         assert batch.receive_batch(frames, np.full(rows, size), rows, 0, *answers) == 0
     assert batch.read_slots(0, range(SLOTS)) == state
     moved = {name: count - before[name] for name, count in batch.counters().items() if count != before[name]}
@@ -77,3 +84,10 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
     second = Packet(PacketType.PARTIAL, 1, 0, 1, 1, 2, 2, (1,) * 16, MAC, 2, 2, key).to_bytes()
     ((full, _),) = answers_of(batch, [second], 0)
     assert Packet.from_bytes(full, MOST_MICRO_BATCHES).values == (6,) * 16, "the sums are as before"
+
+
+def test_the_check_is_that_of_zlib():
+    rng = np.random.default_rng(default_seed())
+    for size in (0, 1, 7, 8, 9, 46, 100):
+        data, before = rng.integers(0, 256, size + 3, np.uint8), int(rng.integers(1 << 32))
+        assert crc32(data, 3, size + 3, before) == zlib.crc32(data[3:].tobytes(), before)
