@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("hw", "sim", "host", "build")
-OWN = {"p4sgd/__init__.py", "p4sgd/py.typed"}
+OWN = {"p4sgd/__init__.py", "p4sgd/__main__.py", "p4sgd/py.typed"}
 """The package's files beside the rooms."""
 
 REPOSITORY = "https://example.org/p4sgd"
@@ -84,8 +84,8 @@ def test_an_sdist_can_be_installed_for_editing(distributions, tmp_path):
     assert Path(done.stdout.strip()).resolve() == (source / "hw/spec/config.py").resolve()
 
 
-def test_an_index_can_show_it(distributions):
-    """Its README leads to the repository, at the tag of the version."""
+def test_an_index_can_show_it(distributions, tmp_path):
+    """Its README leads to the repository, at the tag of the version, which the package knows, too."""
     pytest.importorskip("twine")
     command = [sys.executable, "-m", "twine", "check", "--strict", *distributions]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -93,6 +93,11 @@ def test_an_index_can_show_it(distributions):
     with zipfile.ZipFile(distributions[1]) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
+        archive.extractall(tmp_path)
+    for words in (["-c", "import p4sgd; print(p4sgd.__version__)"], ["-m", "p4sgd", "--version"]):
+        env = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[-1] == metadata["Version"]
     at = f"{REPOSITORY}/blob/v{metadata['Version']}"
     assert f"Changelog, {at}/.github/CHANGELOG.md" in metadata.get_all("Project-URL")
     links = re.findall(r"\]\(([^)#]+)", metadata.get_payload())
@@ -145,7 +150,8 @@ def test_nothing_is_imported_until_a_name_is_used():
         import p4sgd
         assert {name for name in sys.modules if name.startswith("p4sgd")} == {"p4sgd"}
         assert not {"numpy", "numba", "sklearn", "click"} & set(sys.modules)
-        assert set(p4sgd.__all__) <= set(dir(p4sgd))
+        assert {*p4sgd.__all__, "__version__"} <= set(dir(p4sgd))
+        assert p4sgd.__version__.count(".") == 2 and not {"numpy", "click"} & set(sys.modules)
         assert not hasattr(p4sgd, "SGD")
         from p4sgd import *
         assert GLMClassifier.__module__ == "p4sgd.host.estimators.classifier"

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from p4sgd.host.estimators import GLMClassifier, GLMRegressor, load_model, save_model
 
+    __version__: str
+
 __all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators when one of their names is first used."""
+    """Import the estimators when one of their names is first used, and find out the version when it is asked for."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("p4sgd")
     if name in __all__:
         return getattr(importlib.import_module("p4sgd.host.estimators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, "__version__"])

@@ -1,11 +1,25 @@
 """FPGA boards: resources, dies, memory, cages and shells, and the map of a worker's memories to channels of HBM."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from p4sgd.hw.spec.cmac import FEC_LANES
 from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.spec.registry import Registry
+
+
+def _need(right: bool, what: object, name: str, wanted: str) -> None:
+    """ValueError unless a field of a board or its parts has a value that can be."""
+    if not right:
+        raise ValueError(f"{name} of {type(what).__name__} must be {wanted}, not {getattr(what, name)!r}")
+
+
+def _need_numbers(what: object, *names: str) -> None:
+    for name in names:
+        value = getattr(what, name)
+        _need(type(value) is int and value > 0, what, name, "a whole number from 1 on")
 
 
 @dataclass(frozen=True)
@@ -14,6 +28,14 @@ class Hbm:
 
     channels: int
     channel_bytes: int
+
+    def __post_init__(self) -> None:
+        _need_numbers(self, "channels", "channel_bytes")
+        _need(self.channel_bytes % _PAGE == 0, self, "channel_bytes", f"a multiple of {_PAGE}")
+
+
+_PAGE = 4096
+"""Bytes whose multiples no burst of AXI crosses."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +49,14 @@ class Cage:
     # Names of the shell's interfaces.
     transceivers: str
     reference_clock: str
+
+    def __post_init__(self) -> None:
+        _need(re.fullmatch(r"CMACE4_X\d+Y\d+", self.mac) is not None, self, "mac", "a site such as CMACE4_X0Y5")
+        sites = re.fullmatch(r"(X\d+Y)(\d+)~\1(\d+)", self.lanes)
+        are_four = sites is not None and int(sites[3]) - int(sites[2]) + 1 == FEC_LANES
+        _need(are_four, self, "lanes", "four sites such as X0Y40~X0Y43")
+        is_number = re.fullmatch(r"\d+(\.\d+)?", self.reference_megahertz)
+        _need(is_number is not None, self, "reference_megahertz", "a number in quotes")
 
 
 @dataclass(frozen=True)
@@ -44,6 +74,11 @@ class Shell:
     # from (``build/fpga/README.md``); empty if not known.
     left: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     left_source: str = ""
+
+    def __post_init__(self) -> None:
+        _need(re.fullmatch(r"\w+", self.platform) is not None, self, "platform", "the name of a Vitis platform")
+        _need_numbers(self, "free_megahertz")
+        _need(len(self.releases) > 0, self, "releases", "one or more")
 
 
 @dataclass(frozen=True)
@@ -69,6 +104,17 @@ class Board:
     shell: Shell
     watts: int  # most power that the FPGA should take
     source: str  # documents that the numbers are taken from
+
+    def __post_init__(self) -> None:
+        _need_numbers(self, "lut", "ff", "bram", "uram", "dsp", "dies", "watts")
+        for name in ("memory_die", "network_die"):
+            _need(getattr(self, name) in range(self.dies), self, name, f"one of {self.dies} dies, counted from 0")
+        for name, kind in (("hbm", Hbm), ("shell", Shell)):
+            _need(isinstance(getattr(self, name), kind), self, name, f"of the class {kind.__name__}")
+        _need(len(self.cages) > 0, self, "cages", "one or more")
+        for name, numbers in self.shell.left.items():
+            if len(numbers) != self.dies or not all(0 <= number <= getattr(self, name) for number in numbers):
+                raise ValueError(f"left of Shell must have {self.dies} numbers of {name}, not {numbers}")
 
     @property
     def carry(self) -> int:

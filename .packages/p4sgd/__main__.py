@@ -1,0 +1,5 @@
+"""The command line, as ``python -m p4sgd``."""
+
+from p4sgd.host.cli import main
+
+main()
