@@ -5,9 +5,9 @@ from p4sgd.host.doctor.finding import Finding, Problem, judge
 
 _CELSIUS = {"fpga_celsius": ("the FPGA", 100), "hbm_celsius": ("the HBM", 95)}
 """Sensor, what it measures, and its highest temperature in operation. All boards have an FPGA with HBM of the extended
-grade (E), of which 100 °C is the usual end, as 95 °C is of HBM. Neither is from a data sheet of these FPGAs (DS923 could
-not be opened), and none of these cards was found in public that has limits. Others of the family switch themselves off
-at 100 °C (Alveo U45N, DS1014) or 107 °C (UL3422, DS1016). What a card's controller may report is not asked for."""
+grade (E), of which 100 °C is the usual end, as 95 °C is of HBM. Neither is from a data sheet of these FPGAs, as DS923
+could not be opened, and no public one of these cards was found that has limits. Others of the family switch themselves
+off at 100 °C (Alveo U45N, DS1014) or 107 °C (UL3422, DS1016). What a card's controller may report is not asked for."""
 
 _COOL = "let more air through the card (fans, free slots beside it, an inlet below 35 °C), then examine it again"
 
