@@ -39,6 +39,9 @@ _EXACT = 512
 """Columns of a dot product that is not rounded, so that units do not matter: longer sums take less time. 2^14 would
 still be exact."""
 
+_WHOLE = 16
+"""Units have so many columns, or a multiple: the loops take the rest of a row one by one, which takes longer."""
+
 _AHEAD = 8
 """How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
 a part of each."""
@@ -59,7 +62,7 @@ class Layout(NamedTuple):
 
 
 class DenseFeatures(Features):
-    """Decoded features of workers, without the last ones of units that are 0 in all samples.
+    """Decoded features of workers, without most of the last ones of units that are 0 in all samples.
 
     ``columns`` are for each worker the indices of its columns in weights of shape (E · C · lanes,), ascending.
     """
@@ -72,6 +75,7 @@ class DenseFeatures(Features):
             used = each.used()
             lengths = used.shape[1] - np.argmax(used[:, ::-1], axis=1)  # up to the last used feature of a unit
             lengths[~used.any(axis=1)] = 0
+            lengths = np.minimum(-(-lengths // _WHOLE) * _WHOLE, used.shape[1])
             indices = np.arange(used.size).reshape(used.shape)
             self.columns.append(indices[np.arange(used.shape[1]) < lengths[:, np.newaxis]])
             units += (units[-1] + np.cumsum(lengths[lengths > 0])).tolist()
@@ -285,12 +289,14 @@ class DenseModel(Model):
 
 
 @_compiled(nogil=True, fastmath=_SUMS)
-def _dot(features: Any, weights: Any) -> float:
-    """The exact dot product of a unit, without the rounding of Round 1."""
-    total = 0.0
+def _dots(features: Any, others: Any, weights: Any) -> Any:
+    """The exact dot products of a unit of two samples, without the rounding of Round 1. They share its weights; more
+    samples at once would take longer."""
+    total = other = 0.0
     for j in range(weights.shape[0]):
         total += np.float64(features[j]) * weights[j]
-    return total
+        other += np.float64(others[j]) * weights[j]
+    return total, other
 
 
 @_compiled(nogil=True)
@@ -309,15 +315,17 @@ def _totals(
         if offset:
             for weight in weights[units[unit] : units[unit + 1]]:
                 addends[unit] -= offset * np.int64(weight)
-    for row in range(totals.shape[1]):
+    for row in range(first, first + totals.shape[1], 2):  # micro-batches are whole
         for worker in range(totals.shape[0]):
-            total = np.int64(0)
+            total = other = np.int64(0)
             for unit in range(max(own[0], workers[worker]), min(own[1], workers[worker + 1])):
                 begin, end = units[unit], units[unit + 1]
-                prefetch(features, min(first + row + _AHEAD, features.shape[0] - 1), begin)
-                exact = np.int64(_dot(features[first + row, begin:end], weights[begin:end]))
-                total += (exact + addends[unit]) >> shift
-            totals[worker, row] = total
+                for ahead in range(row + _AHEAD, row + _AHEAD + 2):
+                    prefetch(features, min(ahead, features.shape[0] - 1), begin)
+                exact = _dots(features[row, begin:end], features[row + 1, begin:end], weights[begin:end])
+                total += (np.int64(exact[0]) + addends[unit]) >> shift
+                other += (np.int64(exact[1]) + addends[unit]) >> shift
+            totals[worker, row - first], totals[worker, row - first + 1] = total, other
 
 
 @_compiled(nogil=True, fastmath=_SUMS)

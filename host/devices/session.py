@@ -166,6 +166,7 @@ class Session:
 
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write the image of every worker of this process. The device may keep references: they must not change."""
+        self._settings = None
         by_shard = {each.shard: image for each, image in zip(self._members, images, strict=True)}
         for each in self._holders:
             image = by_shard[each.shard]
@@ -207,6 +208,8 @@ class Session:
     def configure(self, settings: RunSettings) -> None:
         """Write the settings of the next runs to every worker, with the chunks of its own image in place of
         ``settings.chunks``. A `UserError` if a worker is too small for the run."""
+        if settings == self._settings:  # the registers have them
+            return
         form, count = settings.features, settings.micro_batches
         for each in self._members:
             if each.longest is not None and form.precision != form.stored:

@@ -5,6 +5,7 @@ A run of the workers is one epoch, after which the host reads the weights and me
 
 import ctypes
 import dataclasses
+import functools
 import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ _FLAG_REMARKS = {
     "residual_saturated": "residuals were saturated at ±128",
     "weight_saturated": "weights were saturated at ±256",
 }
+
+_version = functools.cache(importlib.metadata.version)  # which reads a file
 
 _COARSE = 0.01
 """Relative error of the first learning rate above which there is a remark."""
@@ -312,7 +315,7 @@ class RowTraining:
         prepared = self._prepared
         configs = [dataclasses.asdict(shard.config) for shard in prepared.shards]
         return {
-            "p4sgd": importlib.metadata.version("p4sgd"),
+            "p4sgd": _version("p4sgd"),
             "data": prepared.name,
             "samples": prepared.samples,
             "validation_samples": 0 if prepared.validation is None else prepared.validation.samples,

@@ -1,6 +1,7 @@
 """Learning rates: in the format of a worker's registers, with penalties; over the epochs; and what the losses of these
 say about them, divergence and convergence."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Rate:
     actual: float
 
 
+@functools.lru_cache(64)  # that of an epoch is mostly the one before
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
     """The representable rate nearest to a learning rate; `UserError` if it is outside the range of the hardware.
 
