@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.identity import identify
@@ -201,5 +202,6 @@ def _softmax(
             own = (1.0 if own is None else own) / np.where(totals > 0, totals, 1.0)[classes]
         samples[name] = z, classes, own
     used = np.count_nonzero(functools.reduce(np.logical_or, (row.coefficients != 0 for row in model.rows)))
-    found = fit_softmax(samples["train"], samples.get("validation"), int(used), prepared.strengths(options)[0])
+    with threadpool_limits(1, "blas"):  # its matrices are small: other threads would wait, which takes processor time
+        found = fit_softmax(samples["train"], samples.get("validation"), int(used), prepared.strengths(options)[0])
     return broadcast(prepared.communicator, found)
