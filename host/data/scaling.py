@@ -104,10 +104,10 @@ class Scaling:
     heat: HeatArray | None = None
 
     @classmethod
-    def fit(cls, features: Features, kind: str = "auto", *, planes: int = 8, tails: bool = False) -> Self:
+    def fit(cls, features: Features, kind: str = "auto", *, planes: int = 8, farthest: float = 1.0) -> Self:
         """`fit_blocks` of samples, float (samples, features); `UserError` if a value is not finite."""
         given = _ranges(features), lambda: (features,), lambda: features
-        return cls.fit_blocks(*given, kind, planes=planes, tails=tails)
+        return cls.fit_blocks(*given, kind, planes=planes, farthest=farthest)
 
     @classmethod
     def fit_blocks(
@@ -118,16 +118,16 @@ class Scaling:
         kind: str,
         *,
         planes: int,
-        tails: bool = False,
+        farthest: float = 1.0,
         centred: bool = False,
     ) -> Self:
         """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
         ``statistics`` have the ranges of the samples, and ``blocks`` reads these, for kinds that centre. ``sample``
         reads those that quantiles are taken from, which must not depend on blocks. With ``centred``
-        ``auto`` has to centre the features, if they may be. With ``tails`` values far outside matter to what is fitted:
-        ``auto`` chooses ``standard`` for dense data, and that clamps no more than costs least. Raises `UserError` if
-        there is no such kind, or if sparse data cannot have it.
+        ``auto`` has to centre the features, if they may be. Values far outside may matter to what is fitted: ranges of
+        ``standard`` are so wide that they lose least, but at most ``farthest`` times as wide as usual, from 1 to
+        infinity. Raises `UserError` if there is no such kind, or if sparse data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
@@ -150,8 +150,8 @@ class Scaling:
         if kind in CENTRED:
             half_centre, width = _centre_and_width(statistics, kind)
             reach = REACH[planes] * width
-            if tails and planes > 1:
-                cheapest = _cheapest_reach(statistics, blocks, planes)
+            if farthest > 1 and planes > 1:
+                cheapest = _cheapest_reach(statistics, blocks, planes, farthest)
                 if kind == "standard":
                     reach = np.maximum(reach, cheapest)
                 else:
@@ -167,9 +167,10 @@ class Scaling:
         if order is None and heat is not None:  # of columns with few zeros
             judged = np.flatnonzero(statistics.nonzero > statistics.samples / 2)
             order = order_statistics(sample()[:, judged]) if judged.size else None
-        if order is not None and kind != "robust" and not (tails and kind == "standard"):
+        if order is not None and kind != "robust":
             middle = (order[3] / 2 - order[2] / 2) * (scale if judged is None else scale[judged]) * 2 / (1 + signed)
-            close = np.flatnonzero((middle > 0) & (middle < _CROWDED))
+            least = _CROWDED / farthest if kind == "standard" else _CROWDED  # of a range that is as wide as usual
+            close = np.flatnonzero((middle > 0) & (middle < least))
             crowded = tuple((close if judged is None else judged[close]).tolist())
         return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
 
@@ -271,13 +272,17 @@ def _centre_and_width(statistics: Statistics, kind: str) -> tuple[FloatArray, Fl
     return np.where(width > 0, half_median, half_mean), np.where(width > 0, width, deviation)
 
 
-def _cheapest_reach(statistics: Statistics, blocks: Callable[[], Iterable[Features]], planes: int) -> FloatArray:
-    """How far ranges about the means lose least, where that is farther than `REACH` deviations, else 0: float64
-    (features,), in units of the spans."""
+def _cheapest_reach(
+    statistics: Statistics, blocks: Callable[[], Iterable[Features]], planes: int, farthest: float
+) -> FloatArray:
+    """How far ranges about the means lose least, where that is farther than `REACH` deviations, but at most
+    ``farthest`` times as far as these, else 0: float64 (features,), in units of the spans."""
     mean, deviation, _ = statistics.moments
-    tails, reach = Tails(statistics, mean, REACH[planes] * deviation), np.zeros_like(mean)
+    usual, reach = REACH[planes] * deviation, np.zeros_like(mean)
+    tails = Tails(statistics, mean, usual)
     each_block(tails.add, blocks())
-    reach[tails.columns] = tails.cheapest_reach(statistics.samples, steps(planes, True))
+    cheapest = tails.cheapest_reach(statistics.samples, steps(planes, True))
+    reach[tails.columns] = np.minimum(cheapest, farthest * usual[tails.columns])
     return reach
 
 

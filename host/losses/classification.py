@@ -1,5 +1,6 @@
 """Losses for classes: y is −1 or 1."""
 
+import math
 from dataclasses import replace
 from functools import cached_property
 
@@ -10,6 +11,10 @@ from p4sgd.hw.spec.run import LabelMode
 
 _LARGEST_EXPONENT = 709.0
 """The exponential of a larger number would overflow."""
+
+_RARE = 0.25
+"""A class of a smaller share may lie in the tails of skewed columns, where usual ranges clamp. Twice this number is as
+good with shares of 0.5 to 20 %, but wide ranges cost levels and epochs: with 37 %, on breast_cancer, log loss rises."""
 
 
 class _OfClasses(Loss):
@@ -32,6 +37,10 @@ class Logistic(_OfClasses, Probabilistic):
     def value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         margin = y * z
         return np.maximum(-margin, 0.0) + np.log1p(np.exp(-np.abs(margin)))  # half the time of logaddexp
+
+    def farthest(self, share: float) -> float:
+        # The rarer class may be 1/√share deviations from the mean of all, as a mean square; usual ranges suit 2.
+        return 1.0 if share >= _RARE else math.sqrt(_RARE / share)
 
     def probabilities(self, z: FloatArray) -> FloatArray:
         return -self.psi(-z)

@@ -100,6 +100,11 @@ class Loss(ABC):
         """Whether residuals are, so that a sample far away from all others pulls at the weights no harder than they."""
         return not (self.shape.left_slope or self.shape.right_slope)
 
+    def farthest(self, share: float) -> float:
+        """How many times as wide as usual the range of a column may be if less is lost there (`Scaling.fit_blocks`),
+        for two classes of which the rarer one has this share, or for 1/2: 1 if values far outside are noise."""
+        return 1.0 if self.bounded else math.inf
+
     def without(self, labels: FloatArray, weights: FloatArray | None, offsets: FloatArray) -> Numbers:
         """Labels in their unit, (samples,) or (samples, targets), and weights with which a loss without offsets is the
         one with them, up to a constant; of classes as they are. For units see `p4sgd.host.data.Dataset.offsets`."""

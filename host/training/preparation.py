@@ -107,7 +107,9 @@ def prepare(
     times = None
     if start.scaling is None:
         # No name keeps the ranges of millions of columns while these are packed.
-        scaling, times = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), options)
+        scaling, times = fit_scaling(
+            data, find_extremes((data.features,), data.feature_count, data.samples), targets, options
+        )
     else:
         scaling = start.scaling.for_samples(data.features)
     sums = not (options.bias and start.refit) or validation is not None or test
@@ -167,7 +169,7 @@ def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
 
 
 def fit_scaling(
-    rows: TrainingRows, extremes: Statistics, options: TrainingOptions
+    rows: TrainingRows, extremes: Statistics, targets: Targets, options: TrainingOptions
 ) -> "tuple[Scaling | Whitening, StageTimes | None]":
     """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
     `UserError` if the data are sparse and would have to be centred."""
@@ -178,7 +180,7 @@ def fit_scaling(
         lambda: rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
         options.scaling,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
-        tails=not get_loss(options.loss).bounded,
+        farthest=get_loss(options.loss).farthest(broadcast(rows.communicator, targets.rarer_share)),
         centred=whitened,
     )
     if not whitened:

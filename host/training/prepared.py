@@ -13,7 +13,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_numbers import importances, relative
+from p4sgd.host.data.sample_numbers import average, importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
 from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -79,6 +79,15 @@ class Targets:
     weigh_row: Callable[[int], tuple[FloatArray | None, FloatArray | None]] | None = None
     offsets: FloatArray | None = None
     remarks: tuple[str, ...] = ()
+
+    @property
+    def rarer_share(self) -> float:
+        """Part of the samples, by weight, that are of the rarer of two classes; 1/2 if there are not two."""
+        if len(self.coding.rows) > 1 or self.coding.task is not Task.CLASSIFICATION:
+            return 0.5
+        labels, (coding,) = self.coding.of_row(self.labels, 0), self.coding.rows
+        share = average(labels == coding.classes[1], self.weights)
+        return min(share, 1 - share)
 
     def of_row(self, row: int) -> "Targets":
         weights = (self.weights, self.validation_weights) if self.weigh_row is None else self.weigh_row(row)

@@ -78,6 +78,7 @@ PROBLEMS = {
     "bases": "bases.vw --loss hinge --class-weight balanced --validation-fraction 0.2",
     "balanced classes": "breast_cancer --class-weight balanced --validation-fraction 0.25",
     "class weights": "table.csv --class-weight 0=0.5,1=3",
+    "a class of little weight": "outliers.npz --class-weight 0=0.05,1=1",
     # sparse data
     "rcv1": "rcv1.libsvm",
     "real-sim": "real-sim.npz --batch 64 --scaling maxabs --precision 4",
@@ -176,6 +177,7 @@ MATRIX = {
     "table": "file tsv.gz, file csv.bz2, file npy, file npz, file parquet, file libsvm, file libsvm.xz, folder, "
     "2 ranks",
     "class weights": "file parquet, file npy, folder, resumed",
+    "a class of little weight": "2 workers, folder, 2 ranks",
     "titanic": "3 workers, folder, resumed, 2 ranks",
     "dates and codes": "2 workers, file parquet, folder, resumed, 2 ranks",
     "days": "file parquet, folder",

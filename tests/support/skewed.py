@@ -86,13 +86,14 @@ class Compared:
         return self.ours / self.theirs
 
 
-def make_target(loss: str, effect: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Targets whose mean depends on an effect, which is scaled to a deviation of 1."""
+def make_target(loss: str, effect: FloatArray, rng: np.random.Generator, share: float = 0.5) -> FloatArray:
+    """Targets whose mean depends on an effect, which is scaled to a deviation of 1; such a share is of the class 1."""
     z = (effect - effect.mean()) / effect.std()
     if loss == "squared":
         return z + rng.normal(size=z.size)
     if loss == "logistic":
-        return (z + rng.logistic(size=z.size) > 0).astype(float)
+        noisy = z + rng.logistic(size=z.size)
+        return (noisy > np.quantile(noisy, 1 - share)).astype(float)
     mean = np.exp(np.minimum(z / 2, 4))
     if loss == "poisson":
         return rng.poisson(mean).astype(float)
@@ -101,12 +102,21 @@ def make_target(loss: str, effect: FloatArray, rng: np.random.Generator) -> Floa
     return rng.gamma(2.0 * rng.poisson(mean))
 
 
-def compare(name: str, loss: str, *, logarithm: bool, samples: int = 6000, seed: int = 5, **options: Any) -> Compared:
+def compare(
+    name: str,
+    loss: str,
+    *,
+    logarithm: bool,
+    samples: int = 6000,
+    seed: int = 5,
+    share: float = 0.5,
+    **options: Any,
+) -> Compared:
     """One column of a distribution beside one that is normal; the target depends on the former or on its logarithm."""
     rng = np.random.default_rng([seed, *name.encode(), *loss.encode(), logarithm])
     x, other = DISTRIBUTIONS[name](rng, 2 * samples), rng.normal(size=2 * samples)
     effect = np.sign(x) * np.log1p(np.abs(x)) if logarithm else x
-    y = make_target(loss, effect / effect.std() + other, rng)
+    y = make_target(loss, effect / effect.std() + other, rng, share)
     features, train = np.column_stack([x, other]), slice(samples)
     estimator = (GLMClassifier if loss == "logistic" else GLMRegressor)(loss=loss, **options)
     found = []

@@ -130,11 +130,11 @@ def test_auto(data, planes, kind, why):
     single=st.booleans(),
     kind=st.sampled_from(KINDS),
     planes=st.integers(1, 8),
-    tails=st.booleans(),
+    farthest=st.sampled_from([1.0, 2.5, np.inf]),
     cuts=st.lists(st.integers(0, 12), max_size=4),
 )
 def test_formats_and_divisions_of_the_samples_give_the_same_bits(
-    matrix, zeros, form, single, kind, planes, tails, cuts
+    matrix, zeros, form, single, kind, planes, farthest, cuts
 ):
     matrix[np.random.default_rng(0).random(matrix.shape) < zeros] = 0
     with np.errstate(over="ignore"):
@@ -145,7 +145,7 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(
     def bits(features, parts):
         try:
             statistics = find_extremes(parts, features.shape[1], features.shape[0])
-            how = {"planes": planes, "tails": tails}
+            how = {"planes": planes, "farthest": farthest}
             scaling = Scaling.fit_blocks(statistics, lambda: parts, lambda: features, kind, **how)
         except UserError as error:
             return str(error)
@@ -160,7 +160,7 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(
         return
     if kind not in CENTRED:
         assert bits(matrix, (matrix,)) == one
-    scaling = Scaling.fit(features, kind, planes=planes, tails=tails)
+    scaling = Scaling.fit(features, kind, planes=planes, farthest=farthest)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         q = quantize(np.clip(scaling.apply(features), -2, 2), planes, scaling.signed)
     assert q.shape == matrix.shape
@@ -299,14 +299,14 @@ def test_of_sparse_data_columns_with_few_zeros_that_use_few_levels_are_told():
 
 
 @pytest.mark.parametrize("planes", [2, 4, 6, 8])
-def test_with_tails_a_range_is_as_wide_as_costs_least(planes):
-    """Clamping and rounding together; it is never narrower than without."""
+def test_a_range_is_as_wide_as_costs_least(planes):
+    """Clamping and rounding together; it is never narrower than usual, or wider than it may be."""
     rng = np.random.default_rng(planes)
     columns = np.column_stack([make(rng, 3000) for make in DISTRIBUTIONS.values()])
     half = slice(0, 1500), slice(1500, None)
     statistics = find_extremes([columns[part] for part in half], columns.shape[1], 3000)
     blocks = lambda: (columns[part] for part in half)  # noqa: E731
-    scaling = Scaling.fit_blocks(statistics, blocks, lambda: columns, "auto", planes=planes, tails=True)
+    scaling = Scaling.fit_blocks(statistics, blocks, lambda: columns, "auto", planes=planes, farthest=np.inf)
     narrow, one = Scaling.fit(columns, "standard", planes=planes), steps(planes, True)
     assert (scaling.kind, scaling.crowded) == ("standard", ())
     wider = np.flatnonzero(scaling.scale < narrow.scale)
@@ -322,6 +322,11 @@ def test_with_tails_a_range_is_as_wide_as_costs_least(planes):
             for reach in (1 / scaling.scale[column], *candidates)
         ]
         assert costs[0] <= 1.02 * min(costs[1:])
+    limited = Scaling.fit(columns, "standard", planes=planes, farthest=2)
+    alike = limited.scale == narrow.scale  # such as columns of mostly one value, whose usual ranges are wider
+    expected = np.maximum(scaling.scale, narrow.scale / 2)
+    assert limited.scale[~alike] == pytest.approx(expected[~alike])
+    assert (limited.scale < narrow.scale).sum() > 5 * (planes >= 4)
 
 
 def test_robust_does_not_mind_few_wild_values():
@@ -341,10 +346,10 @@ def test_robust_does_not_mind_few_wild_values():
     assert "2 of 9 features (3, 9) lie within" in remark
     assert "choose the scaling robust" in remark
     assert Scaling.fit(data, "robust").remarks() == Scaling.fit(scattered()).remarks() == ()
-    [remark] = Scaling.fit(data, "robust", tails=True).remarks()
+    [remark] = Scaling.fit(data, "robust", farthest=np.inf).remarks()
     assert "of 2 of 9 features (3, 9)" in remark
     assert "choose the scaling auto" in remark
-    assert Scaling.fit(data, tails=True).remarks() == Scaling.fit(calm, "robust", tails=True).remarks() == ()
+    assert Scaling.fit(data, farthest=np.inf).remarks() == Scaling.fit(calm, "robust", farthest=np.inf).remarks() == ()
 
 
 def test_heat_counts_samples_and_a_scaling_without_it_still_keeps_zeros():
