@@ -16,7 +16,7 @@ FAILURES = ("wrong sums", "stalls")
 
 def test_every_run_ends_with_every_sum_right():
     seed = default_seed() << 10
-    outcomes = [run(number) for number in range(seed, seed + 300)]
+    outcomes = [run(number) for number in range(seed, seed + 200)]
     failed = [f"{outcome.failure}: --only {outcome.seed}" for outcome in outcomes if outcome.failure]
     assert not failed, "\n".join(failed)
     counts = sum((outcome.counts for outcome in outcomes), Counter())
@@ -35,7 +35,7 @@ def test_a_protocol_without_rounds_is_caught():
 def test_mistakes_in_version_2_are_caught(variant):
     """The same seeds that the protocol survives; runs of version 1 do not have these mistakes."""
     outcomes = (run(seed, variant) for seed in range(100))
-    failed = list(itertools.islice((outcome for outcome in outcomes if outcome.failure), 5))
+    failed = list(itertools.islice((outcome for outcome in outcomes if outcome.failure), 2))
     assert failed
     assert all(outcome.counts["version 2"] for outcome in failed)
     assert not any(run(outcome.seed).failure for outcome in failed)

@@ -28,6 +28,7 @@ def test_ports_are_watched_on_the_board_only(debug_folder):
     assert "debug=1" not in emulator
 
 
+@pytest.mark.slow
 def test_of_many_memory_ports_two_are_recorded_and_all_checked():
     xclbin = link.worker_xclbin(
         WorkerConfig(engines=3, ports=2, lanes=8, chunks=4, line_fifo_depth=32, slots=WorkerConfig.tiny().slots),

@@ -36,8 +36,6 @@ def test_the_top_connects_every_port(generated, files):
 @pytest.mark.rtl
 def test_verilator(generated, files):
     assert lint([generated / "p4sgd.vlt", *files], "own") == ""
-    without = lint(files, "own")
-    assert without.count("%Warning") > 100
 
 
 @pytest.mark.slow

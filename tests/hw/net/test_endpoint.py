@@ -405,4 +405,4 @@ def test_endpoint(slots, workers, shard):
 @pytest.mark.rtl
 def test_many_frames():
     config = dataclasses.replace(WorkerConfig.tiny(), slots=8)
-    run_bench(Endpoint(config), __file__, only="mutated", slots=8, workers=4, shard=2, count=times(50_000))
+    run_bench(Endpoint(config), __file__, only="mutated", slots=8, workers=4, shard=2, count=times(20_000))
