@@ -60,8 +60,8 @@ def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, src: b
     """Write the Verilog of a worker and an aggregator.
 
     With it come a page about their ports, registers and packet format as Markdown, C header and JSON, registers also in
-    SystemRDL, a list of the files for a simulator's -F, waivers for Verilator, a core of FuseSoC and, for
-    configurations of boards, a floor plan for Vivado.
+    SystemRDL, a list of the files for a simulator's -F (or -f, in the folder), waivers for Verilator, a core of FuseSoC
+    and, for configurations of boards, a floor plan for Vivado.
     """
     with output.working(f"making Verilog for {config}"):
         from p4sgd.build.generate import verilog

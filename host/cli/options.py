@@ -133,8 +133,8 @@ def config_and_settings(help: str, *, hardware: bool = False, **more: Any) -> _D
             multiple=True,
             metavar="KEY=VALUE",
             help="Change a key of the configuration, as in slots=16; may be repeated. Keys are those of a FILE.toml: "
-            "engines, ports, lanes, chunks, line_fifo_depth, slots, table_segments, board, and base, the configuration "
-            "that has the others.",
+            "engines; the powers of two ports (of memory, of each engine), lanes, chunks, line_fifo_depth, slots and "
+            "table_segments; board; and base, the configuration that has the others.",
         ),
     )
 

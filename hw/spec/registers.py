@@ -119,9 +119,9 @@ LABEL_MODE = _board.register("LABEL_MODE", 0x050, "Role of the label y in g = s�
     Field("constant", 2, 1, _RW, "c = y, else c = 0"),
     Field("weighted", 3, 1, _RW, "the labels of each micro-batch are followed by the weights of its samples"),
 )
-RATE = _board.register("RATE", 0x054, "Learning rate / B = mantissa · 2^-exponent")(
-    Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa"),
-    Field("gradient_shift", 8, 5, _RW, "right shift of Round 3: exponent + P - 7, or exponent + P - 8 if signed"),
+RATE = _board.register("RATE", 0x054, "Learning rate / B = mantissa · 2^-exponent; B are the samples of a mini-batch")(
+    Field("mantissa", 0, RATE_MANTISSA.width, _RW, "mantissa, most exact with its highest bit set"),
+    Field("gradient_shift", 8, 5, _RW, "exponent + P - 7 of P planes, or exponent + P - 8 if signed: shift of Round 3"),
 )
 SHRINK_FACTOR = _board.word(
     "SHRINK", 0x058, _RW, "L2: w -= round(w · SHRINK · 2^-24) once a mini-batch", bits=SHRINK.width

@@ -54,6 +54,16 @@ def test_the_command_of_the_readme_says_nothing(generated):
 
 
 @pytest.mark.slow
+def test_icarus_by_the_command_of_the_readme(generated, tmp_path):
+    if not shutil.which("iverilog"):
+        pytest.skip("needs iverilog")
+    (command,) = re.findall(r"`(iverilog .*?)`", (generated / "README.md").read_text())
+    command = command.replace("worker.vvp", str(tmp_path / "worker.vvp"))
+    done = subprocess.run(command.split(), cwd=generated, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.slow
 def test_yosys(files, tmp_path):
     for path in files[1:]:  # yowasp's yosys has a /tmp of its own
         shutil.copy(path, tmp_path)
