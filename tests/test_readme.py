@@ -179,26 +179,9 @@ def test_the_packet_of_the_protocol_page_is_that_of_the_specification():
     assert ", ".join(f"{kind.value} {kind.name}" for kind in packet.PacketType) in text
 
 
-def test_the_readme_trains_and_tests():
-    """The two commands that a newcomer needs are there, each with its own set-up."""
-    text = (ROOT / "README.md").read_text()
-    assert any(words[0] == "train" for words in commands(text))
-    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert any("venv" in block and "p4sgd train" in block for block in blocks)
-    assert any("venv" in block and "pytest" in block for block in blocks)
-
-
 def test_another_test_names_each_command_that_it_runs():
     for command, test in ELSEWHERE.items():
         readmes = [commands((ROOT / name).read_text()) for name in READMES]
         assert shlex.split(command) in itertools.chain(*readmes), f"no README shows {command}"
         source = re.sub(r'"\s+"', "", (ROOT / "tests" / test).read_text())  # one string of several lines
         assert f'"p4sgd {command}"' in source
-
-
-def test_commands_are_found():
-    text = "```sh\npip install x && .venv/bin/p4sgd train 'a b' \\\n  --loss hinge  # note\np4sgd info\n```\n"
-    text += "```text\nrm\n```\n"
-    assert commands(text) == [["train", "a b", "--loss", "hinge"], ["info"]]
-    with pytest.raises(AssertionError, match="no test runs"):
-        commands("```sh\nmake all\n```\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from p4sgd.build.check.block_design import check_block_design
-from p4sgd.build.check.files import check_manifest, check_paths, check_schema, check_verilog
+from p4sgd.build.check.files import check_lists, check_manifest, check_paths, check_schema, check_verilog
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.kernels import check_kernels
 from p4sgd.build.check.links import check_links
@@ -40,6 +40,7 @@ class Check(NamedTuple):
 CHECKS: Mapping[str, Check] = {
     "manifest": Check(check_manifest, "if the changes are meant, check with --edited; else generate the folder again"),
     "paths": Check(check_paths, "name files relative to the folder"),
+    "lists": Check(check_lists, "list every Verilog file of the folder and no other, and make waivers precise"),
     "schema": Check(check_schema, "give the element what UG1393 has for kernel.xml"),
     "verilog": Check(check_verilog, "mend the line, or change the component and generate the folder again"),
     "documents": Check(

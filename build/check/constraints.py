@@ -1,4 +1,4 @@
-"""Check of constraints: what they name is in the Verilog, and pins are those of the board."""
+"""Check of constraints: what they name is there, pins and clocks are those of the board, exceptions are safe."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,14 +12,21 @@ from p4sgd.build.check.folder import Folder, read_ports
 from p4sgd.build.check.links import Link
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call
+from p4sgd.build.fpga.cmac import crossing_constraints
+from p4sgd.build.fpga.kernel import SETTINGS
+from p4sgd.build.fpga.packaging import CROSSINGS, SETTLE_CYCLES
 from p4sgd.build.fpga.vitis import PLACE
 from p4sgd.build.fpga.vivado import BOARD_PINS, FLOORPLAN, PINS, board_constraints
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
+from p4sgd.hw.spec.timing import MAC_CLOCK_NS
 from p4sgd.hw.verilog import instances, modules
 from p4sgd.hw.worker.worker import WORKER
 
 _UNIT = re.compile(r"NAME =~ \*/(\w+)/inst")
 """Filter for the cell of a kernel's top in a design linked by Vitis."""
+
+_CLOCKS = {"clk", "ap_clk"}
+"""Clocks of modules that are implemented on their own."""
 
 _REGISTER_PINS = {"C", "CE", "CLR", "D", "PRE", "Q", "R", "S"}
 
@@ -42,12 +49,20 @@ def check_constraints(folder: Folder) -> Iterator[Problem]:
         for name in read:
             if name in folder.runs:
                 yield from _paths(design, folder.runs[name].calls)
+                yield from _clocks(folder, name, _periods(folder, design, run.calls))
     for script in (PLACE, FLOORPLAN):
         if script in folder.runs:
             kernel = _placed(folder)
             yield from _paths(_Design(folder.verilog[kernel], folder.kernels[kernel]), folder.runs[script].calls)
             yield from _units(folder, folder.runs[script].calls)
     yield from _pins(folder)
+    for name in folder.ending(".xdc"):
+        if name == BOARD_PINS:
+            clocks = re.findall(r"-period (\S+) .*get_ports (\w+)\]", board_constraints(folder.manifest["board"], ""))
+            yield from _clocks(folder, name, {port: float(period) for period, port in clocks})
+        yield from _exceptions(folder.runs[name].calls, SETTINGS.get(name.removesuffix(".xdc"), ""))
+        if name == CROSSINGS:
+            yield from _skews(folder.runs[name].calls)
     for name in sorted(unread):
         yield Problem(name, "is read by no script")
 
@@ -99,7 +114,7 @@ def _called(bodies: Sequence[str], name: str) -> list[str]:
 
 
 def _pattern(name: str) -> str:
-    return re.escape(name).replace(r"\*", r"\w+")
+    return re.escape(name).replace(r"\*", r"[\w*]+")
 
 
 def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
@@ -114,6 +129,84 @@ def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
                 is_there = design.has(names, is_pin=call.command == "get_pins")
             if not is_there:
                 yield Problem(call.file, f"the Verilog has no {path}", call.line)
+
+
+def _periods(folder: Folder, design: _Design, calls: Sequence[Call]) -> dict[str, float]:
+    """Clocks that a module's constraints should define, by their ports, in ns; those of kernels come from elsewhere."""
+    if megahertz := re.findall(r" --megahertz (\d+)", folder.manifest["generated_by"]):
+        alone = any(call.option("mode") == "out_of_context" for call in calls)
+        return dict.fromkeys(design.ports & _CLOCKS, 1000 / int(megahertz[0])) if alone else {}
+    if folder.kernels:
+        return {}
+    resources = PINS[folder.manifest["board"]].platform().resources.items()
+    clocks = ((f"{name}_{number}", each) for (name, number), each in resources if each.clock)
+    pins = {pin: 1e9 / each.clock.frequency for name, each in clocks for pin, _ in _pins_of(name, each.ios)}
+    return {pin: period for pin, period in pins.items() if pin in design.ports and not pin.endswith("__n")}
+
+
+def _clocks(folder: Folder, file: str, wanted: dict[str, float]) -> Iterator[Problem]:
+    """A file of constraints defines these clocks and no others."""
+    for call in (call for call in folder.runs[file].calls if call.command == "create_clock"):
+        port, given = (call.others or ("-",))[0].split()[-1], call.option("period")
+        period = wanted.pop(port, None)
+        if period is None or abs(float(given or 0) - period) >= _LAST_DIGIT_NS:
+            should = "there should be none" if period is None else f"it should have {period:.3f}"
+            yield Problem(file, f"a clock at {port} has a period of {given} ns; {should}", call.line)
+    for port, period in wanted.items():
+        yield Problem(file, f"there is no clock at {port}; it should have a period of {period:.3f} ns")
+
+
+_LAST_DIGIT_NS = 0.001
+"""To which periods are written."""
+
+
+def _exceptions(calls: Sequence[Call], settings: str) -> Iterator[Problem]:
+    """Timing is relaxed only for ``settings``, asynchronous resets and clock crossings, and no waiver is for all."""
+    holds: dict[str, int] = {}  # wanted of multicycle paths, by their ends
+    for call in calls:
+        ends = {way: given for way in ("from", "to", "through") if (given := call.option(way)) is not None}
+        kind, _, to = ends.get("to", "").partition(" ")
+        text = ""
+        match call.command:
+            case "set_multicycle_path":
+                cycles, hold = int(call.others[0]), "-hold" in call.arguments
+                if kind != "get_cells" or not all(re.fullmatch(_pattern(settings), cell) for cell in to.split() or "-"):
+                    text = f"only paths to {settings or 'nothing'} may take more than a cycle, not to {to or 'others'}"
+                elif cycles > SETTLE_CYCLES - hold:
+                    text = f"{cycles} cycles for {to}, which has {SETTLE_CYCLES - hold}"
+                elif not hold:
+                    holds[to] = cycles - 1
+                elif cycles != holds.pop(to, None):
+                    text = f"hold of {to} is not one cycle less than its setup"
+            case "set_false_path":
+                resets = kind == "get_pins" and all(re.search("/(PRE|CLR)$", pin) for pin in to.split())
+                if not resets and not re.fullmatch(r"get_ports (?!\w*clk)\w+", ends.get("from", "")):
+                    text = f"a false path to {to or 'everything'}, which is no asynchronous reset"
+            case "set_max_delay" | "set_bus_skew":
+                if float(call.others[0]) > MAC_CLOCK_NS:
+                    text = f"{call.others[0]} ns are more than a cycle of the MAC, {MAC_CLOCK_NS:.3f} ns"
+                elif len(ends) < len(("from", "to")):
+                    text = f"{call.command} needs -from and -to"
+                elif call.command == "set_max_delay" and "-datapath_only" not in call.arguments:
+                    text = "a delay between clocks needs -datapath_only"
+            case "create_waiver":
+                if call.option("id") is None or not any(
+                    re.match(r"get_(pins|cells) \w+/", each) for each in ends.values()
+                ):
+                    text = "a waiver needs -id, and a path of pins or cells in -from or -to"
+        if text:
+            yield Problem(call.file, text, call.line)
+    for to, cycles in holds.items():
+        yield Problem(calls[0].file, f"paths to {to} need set_multicycle_path -hold {cycles}")
+
+
+def _skews(calls: Sequence[Call]) -> Iterator[Problem]:
+    """The bits of every Gray pointer that crosses arrive within a cycle."""
+    given = {(call.option("from"), call.option("to")) for call in calls if call.command == "set_bus_skew"}
+    wanted = re.findall(r"-from \[get_cells \{(\S+)\}\] \\\n +-to \[get_cells \{(\S+)\}", crossing_constraints(""))
+    for start, end in wanted:
+        if (f"get_cells {start}", f"get_cells {end}") not in given:
+            yield Problem(CROSSINGS, f"set_bus_skew is missing from {start} to {end}")
 
 
 def _units(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from p4sgd.build.check.commands import IPS, is_one_of
 from p4sgd.build.check.constraints import check_constraints
@@ -10,9 +10,10 @@ from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.registers import CONTROL_BLOCK, argument_names, pointer_register, register_map
 from p4sgd.build.check.sandbox import Call, Run
-from p4sgd.build.fpga.cmac import mac_site
+from p4sgd.build.fpga.cmac import CABLES, mac_parameters
 from p4sgd.build.fpga.kernel import BusKind
 from p4sgd.build.fpga.packaging import MEMORY_LIMITS
+from p4sgd.build.fpga.vivado import FREE_MEGAHERTZ
 from p4sgd.build.generate.boards import Board
 from p4sgd.hw.spec.cmac import kernel_name
 from p4sgd.hw.spec.config import CLOCK_NS
@@ -26,7 +27,10 @@ def check_scripts(folder: Folder) -> Iterator[Problem]:
         yield from run.problems
         for call in run.calls:
             yield from _files(folder, call)
-        yield from _check_parameters(run.calls)
+        for made in run.made:
+            for name, (_, call) in made.parameters.items():
+                if made.kind not in IPS or not is_one_of(name, IPS[made.kind].parameters):
+                    yield Problem(call.file, f"{made.kind} has no parameter {name}", call.line)
         kernel = script.removeprefix("package_").removesuffix(".tcl")
         if kernel in folder.kernels:
             yield from _check_package(folder, kernel, run)
@@ -42,21 +46,6 @@ def _files(folder: Folder, call: Call) -> Iterator[Problem]:
         name = (call.option("kernel_xml") or "").rpartition("/")[2]
     if name is not None and name not in folder.ending(""):
         yield Problem(call.file, f"{call.command} names {name}, which is no file of the folder", call.line)
-
-
-def _check_parameters(calls: Iterable[Call]) -> Iterator[Problem]:
-    """The vendor's IP is known and has the parameters that are set."""
-    kinds = {}  # by what stands for the IP
-    for call in calls:
-        if call.command == "create_ip":
-            kinds[f"get_ips {call.option('module_name')}"] = call.option("name") or ""
-        elif call.command == "create_bd_cell" and (call.option("vlnv") or "").startswith("xilinx.com:"):
-            kinds[f"create_bd_cell {call.others[0]}"] = (call.option("vlnv") or "").split(":")[2]
-        elif call.command == "set_property" and (settings := call.option("dict")):
-            ip = kinds.get(call.others[0])
-            for name in re.findall(r"CONFIG\.(\w+)", settings):
-                if ip not in IPS or not is_one_of(name, IPS[ip].parameters):
-                    yield Problem(call.file, f"{ip} has no parameter {name}", call.line)
 
 
 _SIGNALS = {
@@ -81,7 +70,7 @@ def _check_package(folder: Folder, kernel: str, run: Run) -> Iterator[Problem]:
     yield from _clocks(script, run)
     yield from _interfaces(folder, kernel, script, run)
     yield from _registers(folder, kernel, script, run)
-    yield from _ip(folder, kernel, script, run.calls)
+    yield from _ip(folder, kernel, script, run)
     buses = {bus.name for bus in folder.buses(kernel)}
     clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
     if clocks != dict.fromkeys(buses, "ap_clk"):
@@ -192,24 +181,30 @@ def _judged(folder: Folder, board: Board) -> Iterator[Problem]:
 
 
 def _macs(folder: Folder, board: Board) -> Iterator[Problem]:
-    """The MAC of each cage is at its site, with its transceivers and their clock."""
+    """The MAC of each cage is the one that the kernel expects, at its site, with its transceivers and their clocks."""
+    megahertz = board.shell.free_megahertz if folder.described else FREE_MEGAHERTZ
     for port, cage in enumerate(board.cages):
         script = f"package_{kernel_name(port)}.tcl"
-        for call in folder.runs[script].calls if script in folder.runs else ():
-            given = dict(re.findall(r"CONFIG\.(\w+) \{?([^\s{}]+)", call.option("dict") or ""))
-            for name, value in mac_site(cage).items():
-                if "CMAC_CORE_SELECT" in given and given.get(name) != value:
-                    text = f"{name} is {given.get(name, 'not set')}; cage {port} of an {board.name} has {value}"
-                    yield Problem(call.file, text, call.line)
+        for made in folder.runs[script].made if script in folder.runs else ():
+            if made.kind != "cmac_usplus":
+                continue
+            for name, value in mac_parameters(cage, megahertz).items():
+                if made.value(name) != value:
+                    yield made.wrong(name, f"cage {port} of an {board.name} has {value}")
+            cable = {name: value for name, (value, _) in made.parameters.items() if name in CABLES["copper"]}
+            if cable and cable not in CABLES.values():
+                yield made.wrong(
+                    next(iter(cable)), f"receivers have {cable}, which is for neither of {', '.join(CABLES)}"
+                )
 
 
-def _ip(folder: Folder, kernel: str, script: str, calls: Sequence[Call]) -> Iterator[Problem]:
+def _ip(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
     """The script makes IP for every module that the Verilog instantiates without defining it; cells need none."""
     bodies = modules(folder.verilog[kernel])
     missing = {module for body in bodies.values() for module, _ in instances(body)} - {*bodies, "DSP48E2"}
-    made = {call.option("module_name") for call in calls if call.command == "create_ip"}
-    for module in sorted(missing - made):
+    made = {each.name: each.call for each in run.made}
+    for module in sorted(missing - set(made)):
         yield Problem(script, f"nothing makes {module}, of which the Verilog has an instance")
-    for call in calls:
-        if call.command == "create_ip" and call.option("module_name") not in missing:
-            yield Problem(call.file, f"the Verilog has no instance of {call.option('module_name')}", call.line)
+    for module, call in made.items():
+        if module not in missing:
+            yield Problem(call.file, f"the Verilog has no instance of {module}", call.line)

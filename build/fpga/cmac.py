@@ -33,9 +33,10 @@ channels of little loss, DFE for others (UG578); corundum has LPM for QSFP28, to
 (fpga/common/rtl/cmac_gty_wrapper.v)."""
 
 
-def mac_site(cage: Cage) -> dict[str, str]:
-    """Parameters of the MAC of a cage: its site, and those of its transceivers and their clock."""
-    return {
+def mac_parameters(cage: Cage, free_megahertz: int) -> dict[str, str]:
+    """Parameters of the MAC of a cage, those of `CABLES` aside; ``free_megahertz`` is the clock at its ``init_clk``."""
+    return _PARAMETERS | {
+        "GT_DRP_CLK": str(free_megahertz),
         "GT_REF_CLK_FREQ": cage.reference_megahertz,
         "CMAC_CORE_SELECT": cage.mac,
         "GT_GROUP_SELECT": cage.lanes,
@@ -45,12 +46,10 @@ def mac_site(cage: Cage) -> dict[str, str]:
 def ip_script(module: str, cage: Cage, free_megahertz: int, command: str, cable: str | None = None) -> str:
     """Tcl that adds the MAC of a cage to the open project, as the IP ``module``.
 
-    ``free_megahertz`` is the frequency of the clock at its ``init_clk``; ``cable`` is what is plugged in, one of
-    `CABLES`, or None for the IP's defaults.
+    ``free_megahertz`` is that of `mac_parameters`; ``cable`` is what is plugged in, one of `CABLES`, or None for the
+    IP's defaults.
     """
-    parameters = _PARAMETERS | {"GT_DRP_CLK": str(free_megahertz)} | mac_site(cage)
-    if cable:
-        parameters |= CABLES[cable]
+    parameters = mac_parameters(cage, free_megahertz) | (CABLES[cable] if cable else {})
     lines = [
         header_comment("# {}", command),
         "# UltraScale+ Integrated 100G Ethernet (PG203); it needs a licence, which is free.",

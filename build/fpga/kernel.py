@@ -38,6 +38,9 @@ from p4sgd.hw.worker.worker import WORKER
 VENDOR, LIBRARY, VERSION = "p4sgd.org", "kernel", "1.0"
 """Vendor, library and version in the VLNV by which Vivado identifies a kernel."""
 
+SETTINGS = {WORKER: "worker/engine*/stable_reg[*]", selftest.KERNEL: "test*/stable_reg[*]"}
+"""Cells of registers, by their path in a kernel, in which settings of a run have some cycles to arrive."""
+
 REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_freerun"
 """Interfaces of a MAC's kernel that are not AXI, and its port that belongs to no interface."""
 
@@ -91,8 +94,12 @@ class Kernel:
     verilog: KernelVerilog
     documents: RegisterDocuments
     pointers: Mapping[str, Register] = field(default_factory=dict)  # address, lower half, by bus of a memory port
-    settings: str = ""  # cells of registers, by their path, in which settings have some cycles to arrive
     ip: str | None = None  # module of the vendor's MAC, if it has one: then also transceivers and two more clocks
+
+    @property
+    def settings(self) -> str:
+        """Its cells in `SETTINGS`, empty if it has none."""
+        return SETTINGS.get(self.name, "")
 
     @property
     def control(self) -> Register:
@@ -150,7 +157,6 @@ def worker(config: WorkerConfig, board: Board, build_id: int = 0, *, debug: bool
         worker_kernel(config, build_id=build_id, slices=slices, debug=debug),
         worker_documents(config, build_id),
         pointers={memory_bus(number): register for number, register in enumerate(addresses)},
-        settings="worker/engine*/stable_reg[*]",
     )
 
 
@@ -163,7 +169,6 @@ def self_test(config: WorkerConfig, board: Board, build_id: int = 0) -> Kernel:
         selftest_kernel(config, cages=sizes.cages, build_id=build_id, slices=slices),
         selftest_documents(sizes, build_id),
         pointers={memory_bus(port): selftest.address_of(port)[0] for port in range(sizes.memories)},
-        settings="test*/stable_reg[*]",
     )
 
 

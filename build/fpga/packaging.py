@@ -25,12 +25,11 @@ from p4sgd.hw.spec.config import CLOCK_NS, NamedConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import CoreKind, DebugCore
 
-PROCEDURES, GATES, RULES = "package_kernel.tcl", "gates.tcl", "rules.mk"
-"""Files with procedures that all packaging scripts use, with those that report on a routed design and judge it, and
-with the rules of a folder's Makefile."""
+PROCEDURES, GATES, RULES, CROSSINGS = "package_kernel.tcl", "gates.tcl", "rules.mk", "p4sgd_cmac.xdc"
+"""Files with procedures that all packaging scripts use, with those that report on a routed design and judge it, with
+the rules of a folder's Makefile, and with the constraints of a MAC's kernel."""
 
-_HERE, _CROSSINGS = Path(__file__).parent, "p4sgd_cmac.xdc"
-"""Folder of these files, and the file with the constraints of a MAC's kernel."""
+_HERE = Path(__file__).parent
 
 MEMORY_LIMITS = {"MAX_BURST_LENGTH": 64, "NUM_READ_OUTSTANDING": OUTSTANDING_READS, "NUM_WRITE_OUTSTANDING": 1}
 """Longest burst in beats, and reads and writes outstanding, for which interconnects are built: what the readers of
@@ -99,7 +98,7 @@ def kernel_files(
         found[f"{kernel.name}.xdc"] = header_comment("# {}", command) + constraints
     if kernel.ip and cage:
         found[_ip_file(kernel)] = ip_script(kernel.ip, cage, free_megahertz, command, cable)
-        found[_CROSSINGS] = crossing_constraints(command, debug=kernel.debug_script is not None)
+        found[CROSSINGS] = crossing_constraints(command, debug=kernel.debug_script is not None)
     if kernel.debug_script:
         found[kernel.debug_script] = _debug_script(kernel.verilog.debug_cores, command)
     return found
@@ -178,7 +177,7 @@ def _package_script(kernel: Kernel, part: str, command: str, *, for_vitis: bool)
         source_command(PROCEDURES),
         "",
         f"p4sgd::open_kernel {kernel.name} {kernel.verilog.top} {part}",
-        *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {_CROSSINGS}") if kernel.ip else ()),
+        *((f"p4sgd::ip {_ip_file(kernel)}", f"p4sgd::constraints {CROSSINGS}") if kernel.ip else ()),
         *((f"p4sgd::ip {kernel.debug_script}",) if kernel.debug_script else ()),
         *((f"p4sgd::constraints {kernel.name}.xdc",) if kernel.settings else ()),
         f"p4sgd::make_core {VENDOR} {LIBRARY} {VERSION}",

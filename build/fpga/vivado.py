@@ -94,7 +94,7 @@ _PROCEDURES = (PROCEDURES, GATES, _OUT_OF_CONTEXT, _BLOCK_DESIGN)  # files that 
 
 _PROJECT = "p4sgd_board"
 
-_FREE_MEGAHERTZ, _REGISTERS = 100, 0x1000
+FREE_MEGAHERTZ, _REGISTERS = 100, 0x1000
 """Frequency of the board's clock for HBM and the MAC; bytes of address space for the registers of a kernel."""
 
 
@@ -120,7 +120,7 @@ def vivado_files(
     }
     for kernel in kernels:
         cage = board.cages[0]
-        found |= kernel_files(kernel, board, cage, _FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
+        found |= kernel_files(kernel, board, cage, FREE_MEGAHERTZ, command, cable=cable, for_vitis=False)
     header = header_comment("# {}", command)
     for name, module, clock in (("worker", engine.verilog.top, "ap_clk"), ("engine", ENGINE, "clk")):
         found[f"{name}_clock.xdc"] = f"""\

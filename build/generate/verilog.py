@@ -27,9 +27,10 @@ TOPS = (WORKER, AGGREGATOR)
 NAMES = "names.json"
 """File with all instances by their paths, as in waveforms: module, class in Python, and file and line of that."""
 
-FILE_LIST, PORTS, FLOORPLAN = "files.f", "ports.json", f"{WORKER}_floorplan.tcl"
-"""File with the names of the Verilog files, for the option ``-F`` of simulators and linters, document of the ports, and
-script for Vivado that assigns the parts of a worker to the dies of a board's FPGA."""
+FILE_LIST, CORE, PORTS, FLOORPLAN = "files.f", "p4sgd.core", "ports.json", f"{WORKER}_floorplan.tcl"
+"""File with the names of the Verilog files, for the option ``-F`` of simulators and linters, the same as a core of
+FuseSoC, document of the ports, and script for Vivado that assigns the parts of a worker to the dies of a board's
+FPGA."""
 
 
 def generated_files(
@@ -68,7 +69,7 @@ def generated_files(
         FILE_LIST: "".join(f"{name}.v\n" for name in texts),
         **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
         **({NAMES: _names(written.values(), command)} if sources else {}),
-        "p4sgd.core": port_documents.core(tops, command),
+        CORE: port_documents.core(tops, command),
         WAIVERS.name: f"{first}\n{WAIVERS.read_text(encoding='utf-8')}",
         PORTS: port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),

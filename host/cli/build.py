@@ -312,8 +312,9 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     None of AMD's tools is needed. The files are unchanged, and no other of their kinds is there. None names a path of
     this machine, the XML of the kernels conforms to its schema, Verilator accepts the Verilog without a warning, and
     the scripts run in a Tcl interpreter with stand-ins for Vivado's commands. Verilog, XML, register documents,
-    scripts, constraints, link configurations and address map agree with each other, the specification and the board:
-    names, versions, offsets, ports, widths, memories, streams, numbers of kernels, pins. A check is skipped if the
+    scripts, constraints, link configurations, lists of files and address map agree with each other, the specification
+    and the board: names, versions, offsets, ports, widths, memories, streams, numbers of kernels, pins, clocks,
+    parameters of AMD's IP. Exceptions of timing and waivers are no wider than they must be. A check is skipped if the
     program that it needs is not installed.
     """
     with output.working(f"checking {folder}"):

@@ -32,12 +32,15 @@ def _make_once(patch):
 
 @pytest.fixture(scope="session")
 def _vendor_folders(tmp_path_factory):
-    """Folders of the smallest worker for Vitis and for Vivado, which have most kernels in common."""
+    """Folders of the smallest worker for Vitis, also to be watched, for Vivado, and of a self-test with the equaliser
+    for copper. They have most kernels in common."""
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
             _make_once(patch)
             vitis.build(TINY, folder / "vitis", board="u280")
+            vitis.build(TINY, folder / "debug", board="u280", debug=True)
+            vitis.build(TINY, folder / "selftest", board="u280", cable="copper", self_test=True)
             vivado.build(TINY, folder / "vivado", board="u280")
 
     return make_once(tmp_path_factory, "vendor_folders", make)
@@ -54,8 +57,13 @@ def vivado_folder(_vendor_folders):
 
 
 @pytest.fixture(scope="session")
-def debug_folder(tmp_path_factory):
-    return make_once(tmp_path_factory, "debug", lambda folder: vitis.build(TINY, folder, board="u280", debug=True))
+def debug_folder(_vendor_folders):
+    return _vendor_folders / "debug"
+
+
+@pytest.fixture(scope="session")
+def selftest_folder(_vendor_folders):
+    return _vendor_folders / "selftest"
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +75,3 @@ def generated_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def demo_folder(tmp_path_factory):
     return make_once(tmp_path_factory, "demo", heartbeat.generate)
-
-
-@pytest.fixture(scope="session")
-def selftest_folder(tmp_path_factory):
-    """With the equaliser for copper."""
-    options = {"board": "u280", "cable": "copper", "self_test": True}
-    return make_once(tmp_path_factory, "selftest", lambda folder: vitis.build(TINY, folder, **options))

@@ -55,10 +55,8 @@ def test_checks_of_scikit_learn(estimator, check):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        GLMClassifier(loss="hinge", epochs=12, config="small"),
         GLMRegressor(epochs=12),
         GLMRegressor(epochs=30, precondition="block"),
-        GLMClassifier(missing="mean"),  # with all epochs that there are by default
         GLMRegressor(missing="indicator"),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,

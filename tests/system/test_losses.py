@@ -95,7 +95,7 @@ def test_penalties(case):
     assert metric(y, predicted) + penalty(coefficients) > 1.01 * theirs, "another strength has another optimum"
 
 
-QUICK = (
+EACH = (
     *(
         "logistic, breast_cancer",
         "hinge, breast_cancer",
@@ -105,15 +105,12 @@ QUICK = (
     *("huber, diabetes", "epsilon_insensitive, diabetes", "quantile 0.9, diabetes"),
     *("poisson, wine", "tweedie, wine", "gamma, wine"),
 )
-"""One of each loss that is not among the long tests."""
+"""A case of each loss; `tests/bench/bench_accuracy.py losses` has all."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.name, marks=() if case.name.startswith(QUICK) else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if case.name.startswith(EACH)])
 def test_test_metrics(case):
-    scores = compare(case, splits=3)  # a benchmark takes five
+    scores = compare(case, splits=2)  # a benchmark takes five
     print(f"{case.name}: scikit-learn {scores.theirs:.5g}, bits {scores.ours}")
     for bits, allowed in ALLOWED.items():
         assert scores.worse(case, bits) <= allowed, f"{bits} bits"

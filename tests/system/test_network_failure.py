@@ -54,21 +54,20 @@ def assert_right(device, job):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("stall", [0.0, 0.2])
-def test_a_missing_worker_is_named_and_the_next_run_is_right(rtl, seed, stall):
+def test_a_missing_worker_is_named_and_the_next_run_is_right(rtl, seed):
     pick = random.Random(seed)
-    device = rtl(TINY, 4, seed=seed, memory_stall=stall, link_stall=stall)
-    for number in range(6):
-        job = random_job(TINY, 4, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
+    device = rtl(TINY, 2, seed=seed, memory_stall=0.2, link_stall=0.2)
+    for number in range(4):
+        job = random_job(TINY, 2, seed=seed + number, mini_batches=30)  # 3,000 cycles or more: network's way alone
         cycles = pick.randrange(1, 1500)
-        print(f"P4SGD_SEED={seed}, worker 3 is lost after {cycles} cycles of {job.settings}")
+        print(f"P4SGD_SEED={seed}, worker 1 is lost after {cycles} cycles of {job.settings}")
         # Nobody hears it any more.
         status = run_into(
-            device, job, cycles, lambda: clients_of(device)[3].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
+            device, job, cycles, lambda: clients_of(device)[1].write_pair(registers.PEER_MAC, 0x0250_0000_0BAD)
         )
         assert all(flags["network_error"] for flags in status)
         said, _ = explain_network_error([diagnose_worker(client, 0.0) for client in clients_of(device)])
-        assert said.startswith("worker 3 no longer answers: worker 0, 1, 2 waited for it in vain (slot "), said
+        assert said.startswith("worker 1 no longer answers: worker 0 waited for it in vain (slot "), said
         assert_right(device, job)
 
 
@@ -83,7 +82,7 @@ def test_a_run_is_aborted_at_any_time(rtl, seed):
             client.write(registers.ABORT, abort=1)
 
     ended = 0
-    for number in range(12):
+    for number in range(8):
         job = random_job(TINY, 2, seed=seed + number, mini_batches=12)
         cycles = pick.choice([pick.randrange(1, 60), pick.randrange(60, 2000)])
         print(f"P4SGD_SEED={seed}, aborted after {cycles} cycles of {job.settings}")
@@ -148,7 +147,7 @@ def test_a_session_goes_on_after_a_run_was_interrupted(rtl, seed):
         raise KeyboardInterrupt
 
     session = begin_session(device, seed)
-    for _ in range(6):
+    for _ in range(4):
         device.wait = interrupted
         with pytest.raises(KeyboardInterrupt):
             session.run(ModelSource.ZERO)

@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.bench import default_seed
 from support.lab import Lab, await_file, finish
 
 from p4sgd.host.cli.app import main
@@ -109,13 +108,12 @@ def test_weights_are_the_emulators_while_workers_pause_and_others_stand_in(seed,
     assert json.loads(finish(training)[0])["weights_sha256"] == emulated(*RUN)
 
 
-def test_sparse_workers_among_dense_ones_in_a_network_that_loses(new_lab):
+def test_sparse_workers_among_dense_ones(new_lab):
     lab = new_lab(
         3,
         config=["tiny", SPARSE, SPARSE],
         entries=["", "share = 4", "share = 2"],
         network=PATIENT,
-        faults=map(str, (default_seed(), 0.05, 0.05, 1000)),
     )
     run = (*write_sparse_data(lab.folder), "--epochs", "2")
     document = json.loads(lab.run("train", *run, *CLUSTER, "--json")[0])
@@ -219,16 +217,15 @@ CHANGES = {
 """Worker, what happens to it, what is said of it, and options of the lab."""
 
 
-@pytest.mark.parametrize("epochs", [2, 3])
-def test_a_stand_in_ends_the_epoch_in_place_of_a_worker_that_is_killed(new_lab, epochs):
-    """No epoch is done again; the others share its features from the next one on, if there is one."""
+def test_a_stand_in_ends_the_epoch_in_place_of_a_worker_that_is_killed(new_lab):
+    """No epoch is done again; the others share its features from the next one on."""
     lab = new_lab(4, network=PATIENT, speed=0.01)
-    job = ("digits:3", "--epochs", str(epochs), "--batch", "64", "--tolerance", "0")
+    job = ("digits:3", "--epochs", "3", "--batch", "64", "--tolerance", "0")
     words = ("--stand-ins", "--json", "--quiet")
     document = json.loads(finish(begin_and_break(lab, lambda lab: lab.kill("worker2"), *words, job=job))[0])
     said = [remark for remark in document["remarks"] if "trained by" in remark]
-    assert len(said) == epochs - 2
-    assert all(remark.startswith("epoch 3 is trained by 3 workers instead of 4: worker 2 at") for remark in said)
+    assert len(said) == 1
+    assert said[0].startswith("epoch 3 is trained by 3 workers instead of 4: worker 2 at")
     assert document["weights_sha256"] == emulated(*job)
 
 
@@ -262,20 +259,6 @@ def test_workers_of_several_sizes(new_lab):
 # -- what is found ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("absent", "says"),
-    [
-        ("worker3", r"worker 3 at unix:\S*nobody is not there .*start it: p4sgd worker"),
-        ("switch", r"the aggregator at unix:\S*nobody is not there .*p4sgd switch serve"),
-    ],
-)
-def test_an_aggregator_or_a_worker_that_is_not_there(lab, absent, says):
-    text = (lab.folder / "cluster.toml").read_text().replace(f"unix:{absent}", "unix:nobody")
-    (lab.folder / "nobody.toml").write_text(text)
-    _, said = lab.run("train", *RUN, "--device", "cluster", "--cluster", "nobody.toml", status=2)
-    assert re.search(says, said)
-
-
 def test_the_doctor_finds_what_is_wrong_and_says_which_version_is_used(lab):
     findings = json.loads(lab.run("doctor", *CLUSTER, "--json")[0])["findings"]
     assert not [finding for finding in findings if finding["result"] == "failed"]
@@ -293,18 +276,6 @@ def test_the_doctor_finds_what_is_wrong_and_says_which_version_is_used(lab):
     assert [(worker, check) for worker, check, _ in found] == [(1, "settings"), (2, "settings")]
     for worker, _, problem in found:
         assert re.search(rf"port {worker}\b.* shard {worker}\b", problem)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((*CLUSTER, "--workers", "3"), "cluster.toml has 4 workers, this run has 3: leave --workers out"),
-        ((*CLUSTER, "--merge", "47"), "--merge 47: a packet of this job has at most 46 micro-batches"),
-        ((*CLUSTER, "--config", "small"), "has another configuration than was asked for (engines 1, not 2"),
-    ],
-)
-def test_options_that_do_not_go_together(lab, words, says):
-    assert says in lab.run("train", *RUN, *words, status=2)[1]
 
 
 def test_a_worker_ends_well_and_another_has_too_many_slots(lab):

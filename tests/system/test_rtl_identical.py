@@ -8,13 +8,11 @@ import itertools
 import pytest
 from support.bench import default_seed, times
 from support.jobs import SMALL, check_exact, random_job, with_directories
-from support.stages import check_stages
 
 from p4sgd.host.devices.rtl import RtlDevice
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.registers import identity, worker_map
-from p4sgd.sim import golden
 from p4sgd.sim.emulator import EmulatedDevice
 
 TINY = WorkerConfig.tiny()
@@ -38,7 +36,7 @@ CASES = [
     ("config", "workers"),
     [
         pytest.param(TINY, 2, id="E1-2"),
-        pytest.param(SMALL, 3, id="E2-3", marks=pytest.mark.slow),
+        pytest.param(SMALL, 2, id="E2-2", marks=pytest.mark.slow),
     ],
 )
 def test_random_jobs(config, workers):
@@ -59,33 +57,7 @@ def test_random_jobs(config, workers):
                     job = with_directories(job, seed + case)
                 print(f"P4SGD_SEED={seed}, {faults}, case {case}: {job.settings}, {job.directories}")
                 runs = 1 + case // 2 % 2
-                try:
-                    check_exact(device, job, runs, counts=True)
-                except AssertionError:
-                    check_stages(config, job, runs, seed=seed + number, **faults)
-                    raise
+                check_exact(device, job, runs, counts=True)
                 check_exact(emulator, job, runs, counts=False)
         finally:
             device.close()
-
-
-@pytest.mark.slow
-@pytest.mark.rtl
-def test_the_first_wrong_number_is_named(monkeypatch):
-    """Of a job with a directory: every stage as the exact model has it, then the model is wrong in one of them."""
-    seed = default_seed()
-    job = with_directories(random_job(TINY, 2, seed=seed, micro_batches=2, mini_batches=2, stale=True), seed)
-    check_stages(TINY, job, 2, seed=seed, **STALLS)
-    stages = {"dot": "dot", "partial": "partial", "all_reduce": "sum", "delta": "delta", "gradient": "gradient"}
-    for function, stage in (stages | {"update": "weight"}).items():
-        with monkeypatch.context() as patch:
-            right, calls = getattr(golden, function), itertools.count()
-
-            def wrong(*arguments, right=right, calls=calls):
-                made = right(*arguments).copy()
-                made[..., -1] += (next(calls) == 2) << 22
-                return made
-
-            patch.setattr(golden, function, wrong)
-            with pytest.raises(AssertionError, match=rf"engine \d: {stage} of .*micro-batch \d.*: got .* ex"):
-                check_stages(TINY, job, 2, seed=seed)

@@ -78,10 +78,12 @@ def counted(worker, name):
     return client.read_pair(registers.COUNTERS[name].registers)
 
 
-@pytest.mark.parametrize("direction", ["up", pytest.param("down", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "fault",
-    [{"loss": 0.99999}, pytest.param({"burst_begin": 0.99999, "burst_loss": 0.99999}, marks=pytest.mark.slow)],
+    ("direction", "fault"),
+    [
+        ("up", {"loss": 0.99999}),
+        pytest.param("down", {"burst_begin": 0.99999, "burst_loss": 0.99999}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_direction_that_loses_all(rtl, direction, fault):
     device = rtl(TINY, 2, seed=1, **{f"{direction}_{name}": chance for name, chance in fault.items()})
@@ -115,7 +117,7 @@ LINES = [registers.lines_address(engine, port) for engine in range(SMALL.engines
 @pytest.mark.slow
 def test_every_memory_error_voids_the_run_of_its_worker(rtl, seed):
     """Whatever is read or written beyond the memory: the run ends there, its worker alone says so."""
-    job = random_job(SMALL, 2, seed=seed, mini_batches=40)
+    job = random_job(SMALL, 2, seed=seed, mini_batches=16)
     size = job.settings
     lines = size.mini_batches * size.micro_batches * size.chunks * size.features.precision
     device = rtl(SMALL, 2, seed=seed, memory_stall=0.1)

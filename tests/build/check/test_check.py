@@ -130,7 +130,7 @@ def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):
         "scripts": tcl,
         "kernels": tcl,
     }
-    assert report.done == ["manifest", "paths", "documents", "links", "block design"]
+    assert report.done == ["manifest", "paths", "lists", "documents", "links", "block design"]
     assert not report.problems
 
 

@@ -5,7 +5,6 @@ import pytest
 from p4sgd.build.estimate.synthesis import Cell, Module, Netlist, synthesize
 from p4sgd.build.estimate.timing import (
     MAX_LOADS,
-    MAX_RESETTABLE,
     ROUTE,
     SETUP,
     Kind,
@@ -14,9 +13,7 @@ from p4sgd.build.estimate.timing import (
     TimingGraph,
 )
 from p4sgd.hw.kernel.cmac import CmacAdapter
-from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.verilog import to_verilog
-from p4sgd.hw.worker.worker import ENGINE, engine_verilog
 
 KINDS = (Kind.LUT, Kind.CARRY, Kind.DSP, Kind.FLIP_FLOP)
 LUT, CARRY, DSP, CLOCK_TO_OUT = (kind.delay for kind in KINDS)
@@ -150,16 +147,6 @@ def test_loads_of_a_design(tmp_path):
     assert found.resettable == 8 + 1 + 3 + 1, "cleared, toggle, q of the part, and its own reset"
     assert found.nets[0] == Net("enable", 20), "of the registers that it enables; the clock has 33"
     assert all(net.keeps_rule for net in found.nets)
-
-
-@pytest.mark.slow
-def test_the_reset_of_an_engine_reaches_few_registers(tmp_path):
-    """Those that hold state: flags, pointers and counters, which hardly depend on the number of lanes."""
-    config = WorkerConfig(lanes=8, chunks=2, line_fifo_depth=8, slots=2)
-    found = synthesized(engine_verilog(config), ENGINE, tmp_path).loads()
-    assert 50 < found.resettable <= MAX_RESETTABLE // 3
-    (loads,) = [net.loads for net in found.nets if net.name == "reset"] or [0]
-    assert loads <= found.resettable
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from p4sgd.build.generate.floorplan import engines_by_die, shared_die, slice_die
 from p4sgd.hw.spec.config import PRESETS, NamedConfig
 from p4sgd.hw.spec.selftest import KERNEL
 
-CONFIGS = ("u280", "u280_deep", "u55c", "u50")
+CONFIGS = ("u280", "u55c", "u50")
 
 COMMANDS = ("p4sgd build selftest --config u280 --out selftest", "p4sgd build check selftest")
 """Those of README.md."""

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-from numba.misc.appdirs import AppDirs
 from support.command_line import run
 
 from p4sgd.host.cli import info as machine
@@ -46,13 +45,3 @@ def test_what_is_here_and_what_is_missing(monkeypatch, tmp_path):
     assert available["rtl"] == (False, ["g++", "cache folder"])
     assert available["emulator"] == (True, [])
     assert "apt-get install g++" in run("info").stdout
-
-
-def test_where_numba_keeps_kernels(monkeypatch):
-    """Beside the source, else where numba.misc.appdirs says."""
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(machine, "_unwritable", lambda folder: f"cannot write {folder}")
-    (kernels,) = (each for each in machine.REQUIREMENTS if each.name == "kernel cache")
-    for chosen in ("/somewhere", None):
-        monkeypatch.setenv("XDG_CACHE_HOME", chosen) if chosen else monkeypatch.delenv("XDG_CACHE_HOME")
-        assert kernels.find() == f"cannot write {AppDirs(appname='numba', appauthor=False).user_cache_dir}"

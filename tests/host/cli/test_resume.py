@@ -141,14 +141,6 @@ def test_a_killed_program():
     assert document("--resume", "c", "--out", "model") == whole
 
 
-def test_remarks_are_told_once(monkeypatch):
-    words = ["breast_cancer", "--scaling", "minmax", "--lr", "500", "--epochs", "3"]  # weights are saturated
-    remarks = document(*words)["remarks"]
-    assert fail(monkeypatch, 3, *words, "--checkpoint", "c")[: len(remarks)] == remarks != []
-    done = run("--resume", "c", "--json")
-    assert (done.stderr, json.loads(done.stdout)["remarks"]) == ("", remarks)
-
-
 def test_the_device_is_that_of_the_checkpoint_or_another(monkeypatch):
     """A stand-in for both: nothing is simulated."""
     fail(monkeypatch, 2, *RUN, "--device", "rtl", "--checkpoint", "c")

@@ -134,22 +134,6 @@ def test_waveform_of_a_part_and_a_mini_batch(tmp_path, monkeypatch):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-def test_zeros_are_skipped_to_the_same_weights(tmp_path):
-    """In less time, by default where the data are sparse."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(64, 240)) * (rng.random((64, 240)) < 0.005)
-    np.savez(tmp_path / "sparse.npz", X=values, y=values.sum(axis=1) > 0)
-    found = {}
-    for skip_zeros in ("never", "always", "auto"):
-        words = [tmp_path / "sparse.npz", *RUN[3:], "--batch", 64, "--json", "--skip-zeros", skip_zeros]
-        document = json.loads(run("simulate", *words).stdout)
-        found[skip_zeros] = document["weights_sha256"], document["counters"][0]["CYCLES_BUSY"]
-    assert found["auto"] == found["always"] == (found["never"][0], found["always"][1])
-    assert found["always"][1] < found["never"][1] / 2
-
-
-@pytest.mark.rtl
-@pytest.mark.slow
 def test_table_trace_and_report(tmp_path):
     trace, report = tmp_path / "run.json", tmp_path / "run.html"
     faults = ["--fault", "memory_stall=0.1", "--fault", "up_loss=0.05", "--batch", 32]

@@ -106,16 +106,6 @@ def test_the_model_is_that_of_any_workers(tmp_path):
     assert model(1, "u280") == model(2, "tiny") == model(8, "small") == mine
 
 
-def test_table_of_epochs():
-    lines = run("breast_cancer", "--test", "breast_cancer", "--epochs", 2).stdout.splitlines()
-    heading = next(line for line in lines if "test loss" in line)
-    titles = ["epoch", "train loss", "train accuracy", "test loss", "test accuracy", "rate", "samples/s"]
-    assert re.split(r" {2,}", heading.strip()) == titles
-    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0].isdigit()] == ["1", "2"]
-    assert "best model: epoch" in lines[-2]
-    assert re.search(r"without rounding: train loss .* train accuracy .* test accuracy", lines[-1])
-
-
 @pytest.mark.parametrize(
     ("data", "kind", "why"),
     [("breast_cancer", "standard", "dense"), ("sparse.libsvm", "none", "sparse"), ("wild.csv", "standard", "dense")],

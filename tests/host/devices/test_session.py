@@ -12,7 +12,6 @@ from support.directory_cycles import listed_chunks
 from support.recording_device import RecordingDevice
 
 from p4sgd.host.aggregators.membership import NumberTakenError
-from p4sgd.host.devices import DEVICES, open_device
 from p4sgd.host.devices.device import NetworkSettings, WorkerName
 from p4sgd.host.devices.session import Session
 from p4sgd.host.devices.worker_image import WorkerImage
@@ -156,14 +155,6 @@ def test_jobs_have_the_next_free_numbers(device, last, served, expected):
     session.run(ModelSource.ZERO)
     for worker in device.workers:
         assert [join["job"] for join in worker.written("JOB")] == [*expected, 99, 100]
-
-
-def test_opening_by_name():
-    assert list(DEVICES) == ["emulator", "rtl", "cluster"]
-    with pytest.raises(UserError, match=r"no device 'fpga'.* emulator, rtl, cluster"):
-        open_device("fpga", CONFIG, 1)
-    with pytest.raises(UserError, match="workers must be 1 to 32, not 33"):
-        open_device("emulator", CONFIG, 33)
 
 
 # -- before a run ------------------------------------------------------------------------------------------------------
