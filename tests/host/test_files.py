@@ -61,19 +61,6 @@ def test_a_failure_leaves_the_older_file(tmp_path, error):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-@pytest.mark.parametrize("size", [None, 2_000_000])
-def test_a_full_disk(tmp_path, code, size):
-    def write():
-        with new_file(tmp_path / "file", size):
-            raise OSError(code, os.strerror(code))
-
-    needed = ", 2.0 MB are needed" if size else ""
-    with pytest.raises(UserError, match=f"file: cannot write: the disk is full{needed}: free some space or choose"):
-        write()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EOPNOTSUPP])
 def test_room_is_claimed_first_where_the_file_system_can(tmp_path, monkeypatch, code):
     def refuse(fd, offset, size):

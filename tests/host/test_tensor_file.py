@@ -1,6 +1,5 @@
 """The container: what is written comes back, in the words of safetensors, and every damage is an error."""
 
-import os
 import struct
 from functools import partial
 
@@ -108,21 +107,6 @@ def test_other_versions(tmp_path):
         with pytest.raises(UserError, match=f"{name}: a thing of version 4, .* reads version 3: make it again"):
             read(tmp_path / name)
     assert KIND.is_of(tmp_path / "later")
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    KIND.save(path, ARRAYS, HEADER)
-    before = path.read_bytes()
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="the disk is full"):
-        KIND.save(path, {}, {})
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_what_is_decoded_names_the_file():

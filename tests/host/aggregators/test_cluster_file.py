@@ -1,7 +1,6 @@
 """Cluster files, right and wrong: every mistake names the file and the key."""
 
 import hashlib
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ from p4sgd.host.aggregators.cluster_file import (
     WorkerAddress,
     read_cluster,
 )
-from p4sgd.host.boards.xrt import XrtAddress
 from p4sgd.host.errors import UserError
-from p4sgd.hw.spec.udp import address_of
 
 SOCKET = '[aggregator]\nkind = "socket"\ncontrol = "unix:/lab/a"\n'
 BMV2 = '[aggregator]\nkind = "bmv2"\ncontrol = "127.0.0.1:9559"\n'
@@ -95,17 +92,6 @@ def test_addresses_of_relative_sockets(tmp_path, monkeypatch):
         assert mac(name) == macs[1], name
 
 
-def test_addresses_in_udp(read):
-    other = WORKER.replace("w0", "w1") + 'udp = "10.0.0.9:51455"\n'
-    cluster = read(SOCKET + 'udp = "10.0.0.1"\n' + WORKER + 'udp = "10.0.0.1:51201"\n' + other)
-    assert cluster.udp
-    assert cluster.aggregator.address == address_of(IPv4Address("10.0.0.1"))
-    assert [worker.local_mac for worker in cluster.workers] == [
-        address_of(IPv4Address("10.0.0.1"), 51201),
-        address_of(IPv4Address("10.0.0.9"), 51455),
-    ]
-
-
 def test_a_file_with_all_keys(read, tmp_path):
     text = BMV2 + 'mac = "02:50:34:53:47:FE"\ndevice_id = 3\nprogram = "out"\n'
     text += 'tls = { ca = "ca.pem", certificate = "/c.pem", key = "k.pem" }\n'
@@ -131,17 +117,6 @@ def test_a_file_with_all_keys(read, tmp_path):
     assert read(SOCKET + WORKER).network == NetworkOptions(2000, 100, 6, rs_fec=True), "without any"
 
 
-def test_boards(read, tmp_path):
-    text = '[aggregator]\nkind = "fpga"\ncontrol = "xrt:0000:3B:00.1"\nxclbin = "a.xclbin"\n'
-    cluster = read(text + BOARD + BOARD.replace("3B:00.1", "0/2"))
-    board = XrtAddress("0000:3b:00.1", tmp_path / "a.xclbin")
-    assert cluster.aggregator.board == cluster.workers[0].board == board
-    assert not board.is_emulated
-    emulated = cluster.workers[1]
-    assert (emulated.board, emulated.control) == (XrtAddress("0", tmp_path / "a.xclbin", unit=2), "xrt:0/2")
-    assert emulated.board.is_emulated
-
-
 RACK = '[[racks]]\nkind = "socket"\ncontrol = "unix:/lab/rack"\nmac = "02:50:34:53:47:f0"\nport = 1\nuplink = 2\n'
 FPGA = 'kind = "fpga"\ncontrol = "xrt:{}"\nxclbin = "a.xclbin"\n'
 MANY = "".join(WORKER.replace("w0", f"w{index}") for index in range(33))
@@ -155,16 +130,6 @@ def test_boards_as_aggregators_of_both_levels(read):
     cluster = read("[aggregator]\n" + FPGA.format("3C:00.1") + rack + WORKER + BOARD + "rack = 0\n" + behind)
     assert cluster.ports_of(cluster.aggregator) == {0, 1}
     assert cluster.ports_of(cluster.racks[0]) == {0, 2, 7}
-
-
-def test_racks(read):
-    """Each has an aggregator of its own, with the keys of the top one and where it is."""
-    cluster = read(SOCKET + RACK + RACK.replace('rack"', 'rack1"').replace("f0", "f1") + WORKER + "rack = 1\n" + BOARD)
-    assert [(rack.address, rack.port, rack.uplink) for rack in cluster.racks] == [
-        (0x0250_3453_47F0, 1, 2),
-        (0x0250_3453_47F1, 1, 2),
-    ]
-    assert [worker.rack for worker in cluster.workers] == [1, None]
 
 
 UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'

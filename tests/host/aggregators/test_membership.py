@@ -156,16 +156,6 @@ def test_what_is_refused():
     assert cluster.membership.peers_of({2}) == set()
 
 
-def test_workers_behind_one_port():
-    cluster = Cluster()
-    for index in range(3):
-        cluster.join(1, 5, index, workers=3, index=index, mac=0x40 + index)
-    (job, _), *_ = cluster.switch.began.values()
-    assert job.members == tuple(Member(0x02_0000_0140 + index, 1) for index in range(3))
-    assert job.ports == 0b10
-    assert cluster.membership.peers_of({2}) == {0, 1, 2}
-
-
 def test_workers_stand_in_for_each_other():
     cluster = Cluster()
     for shard, other in ((0, 1), (1, None), (2, 0)):

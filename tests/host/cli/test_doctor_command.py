@@ -11,7 +11,7 @@ from support.networked_device import NetworkedDevice
 
 from p4sgd.host import devices
 from p4sgd.host.cli.app import main
-from p4sgd.host.devices.device import NetworkError, WorkerName
+from p4sgd.host.devices.device import NetworkError
 
 
 @pytest.fixture
@@ -42,15 +42,6 @@ def test_a_healthy_cluster(opened):
     assert done.stdout.rstrip().endswith("the cluster can train")
     ((name, config, options, device),) = opened
     assert (name, config.lanes, options, len(device.workers), device.closed) == ("rtl", 8, {}, 3, True)
-
-
-def test_a_worker_that_is_late(opened, monkeypatch):
-    monkeypatch.setattr(NetworkedDevice, "absent", [WorkerName(2, "unix:w2")])
-    done = doctor()
-    assert done.exit_code == 0, done.output
-    assert re.search(r"^ *2 +worker +late +control unix:w2", done.stdout, re.MULTILINE)
-    assert re.search(r"^late: worker 2: .*not there yet", done.stdout, re.MULTILINE)
-    assert done.stdout.rstrip().endswith("the cluster can train")
 
 
 def test_a_sick_cluster(opened):

@@ -75,15 +75,6 @@ def test_it_is_the_warm_start_of_the_estimators(case):
         assert second.training["configuration"]["sparse"]
 
 
-def test_from_a_model_that_was_trained_on_prepared_data():
-    run("data", "prepare", "breast_cancer", "--out", "folder", "--quiet")
-    made = [train(data, f"{data}.model", "--epochs", 2, "--lr", 1) for data in ("folder", "breast_cancer")]
-    assert (made[0].weights == made[1].weights).all()
-    words = ("again", "--epochs", 2, "--init")
-    one, other = (train("breast_cancer", *words, f"{data}.model") for data in ("folder", "breast_cancer"))
-    assert (one.weights == other.weights).all()
-
-
 def test_targets_are_scaled_as_before():
     """Targets that are twice as large are learned in the old unit."""
     X, y = load_diabetes(return_X_y=True)

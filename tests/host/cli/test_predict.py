@@ -92,16 +92,6 @@ def test_ids_are_carried_into_predictions():
     assert bare[1:] == named[1:]
 
 
-def test_classes_of_a_built_in_set_have_names_where_people_read(model):
-    """Predictions and JSON have the labels of the data, which are numbers."""
-    assert "malignant" in run("evaluate", model, "breast_cancer").stdout
-    shown = run("inspect", model).stdout
-    assert "malignant, benign" in shown
-    assert "worst radius" in shown or "mean concave points" in shown
-    assert evaluated("breast_cancer", model=model)["confusion_matrix"]
-    assert set(predicted("breast_cancer", model=model).split()) == {"0", "1"}
-
-
 def test_standard_input_is_read_like_a_file():
     rows = [[place % 5, place % 3, int(place % 5 > 2)] for place in range(60)]
     write_table("data.csv", ["a", "b", "label"], rows)
@@ -119,23 +109,6 @@ def test_data_without_labels(model):
     np.savetxt("old.csv", np.c_[CANCER.data, CANCER.target], delimiter=",", fmt="%.17g")
     expected = predicted("breast_cancer", model=model)
     assert predicted("new.csv", model=model) == predicted("old.csv", model=model) == expected
-
-
-def test_labels_that_are_texts():
-    """Predictions name classes as the training data do, quoted where CSV needs it."""
-    iris = load_iris()
-    names = np.array(["setosa", 'versi"color', "virginica, or so"])
-    rows = [[*values, names[label]] for values, label in zip(iris.data, iris.target, strict=True) if label]
-    write_table("train.csv", None, rows)
-    write_table("test.csv", None, rows[::-1])
-    train("train.csv", "--epochs", 30)
-    lines = list(csv.reader(predicted("test.csv").splitlines()))
-    assert {line for (line,) in lines} == set(names[1:])
-    correct = np.mean([line == [row[-1]] for line, row in zip(lines, rows[::-1], strict=True)])
-    assert evaluated("test.csv")["accuracy"] == correct > 0.85
-    done = run("predict", "model", "test.csv", "--probabilities")
-    assert re.fullmatch("probabilities .* virginica, or so\n", done.stderr)
-    assert all((row[0] == names[2]) == (float(row[1]) > 0.5) for row in csv.reader(done.stdout.splitlines()))
 
 
 def test_columns_in_another_order_and_no_labels():
@@ -157,16 +130,6 @@ def test_columns_in_another_order_and_no_labels():
     assert re.search(r"lacking\.csv: features are missing .*column 3 \(label\).*: c$", lacking.stderr.strip())
     same = evaluated(table("x.csv", ["label", "c", "b", "a"]))
     assert same == evaluated("train.csv") | {"data": "x.csv"}
-
-
-def test_features_of_sparse_text_that_the_model_lacks_are_left_out_and_told():
-    Path("train.libsvm").write_text("1 1:1 2:1\n0 1:-1 2:0.5\n" * 8)
-    Path("wide.libsvm").write_text("1 1:1 2:1 5000:3\n0 1:-1 2:0.5\n" * 8)
-    says = "wide.libsvm: 8 values of 1 feature beyond the 2 that the model knows: left out"
-    assert says in run("train", "train.libsvm", "--epochs", 2, "--out", "model", "--test", "wide.libsvm").stderr
-    done = run("predict", "model", "wide.libsvm")
-    assert (done.stdout, done.stderr.strip()) == (predicted("train.libsvm"), says)
-    assert says in run("evaluate", "model", "wide.libsvm").stderr
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -2,11 +2,9 @@
 
 import json
 
-import onnx
 import pytest
 from support.command_line import run
 
-from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.training.model_file import load_model as load_model_file
 
 
@@ -33,32 +31,6 @@ def test_predictions(files, tmp_path):
     path.write_text("sex,pclass,deck,embarked,fare,parch,sibsp,age\nfemale,first,C,,80,0,0,\n")
     done = run("predict", folder / "model", path, status=2)
     assert "line 2, column 2 (pclass): 'first' is not a number" in done.stderr
-
-
-def test_what_is_told_of_a_model(files, tmp_path):
-    folder, _, result = files
-    shown = run("inspect", folder / "model").stdout
-    assert "sex=male" in shown
-    assert "columns 8 of a table, missing values: indicator" in " ".join(shown.split())
-    document = json.loads(run("inspect", folder / "model", "--json", "--top", 100).stdout)
-    assert {each["feature"] for each in document["coefficients"]} >= {"pclass", "age=missing", "deck=missing"}
-    assert [column["name"] for column in document["table"]["columns"]][:3] == ["pclass", "sex", "age"]
-    ours, theirs = (
-        json.loads(run("predict", folder / "model", folder / f"titanic.{kind}", "--json").stdout)
-        for kind in ("csv", "parquet")
-    )
-    assert ours["predictions"] == theirs["predictions"]
-    guess, *others = result["remarks"]
-    assert guess == "labels are those of the last column, column 9 (survived): --label-column NAME takes another"
-    assert all("converged" in remark for remark in others)
-    run("export", folder / "model", "--to", "onnx", "--out", tmp_path / "model.onnx")
-    kept = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
-    assert TableEncoding.from_json(kept["table"]) == load_model_file(folder / "model").space.encoding
-    report, state = tmp_path / "report.html", tmp_path / "state"
-    run("train", folder / "titanic.csv", "--missing", "mean", "--epochs", 2, "--report", report, "--checkpoint", state)
-    assert "sex=male" in report.read_text()
-    done = run("train", "--resume", state, "--missing", "indicator", "--epochs", 3, status=2)
-    assert "this run began with --missing mean, not with --missing indicator" in done.stderr
 
 
 def test_training_goes_on_with_the_features_of_a_model(files, tmp_path):

@@ -78,15 +78,3 @@ def test_the_second_mini_batch_between_its_neighbours():
         "backward ░             0██ 1██",
         "update   ░░              0█  1█",
     ]
-
-
-def test_the_only_mini_batch_and_a_coarser_scale():
-    assert list(draw(trace(0, scale=10))) == [
-        "worker 0, mini-batch 0: 220 cycles from 0 on, a column is 3",
-        "forward  0█████████   1██████████",
-        "network                  0███████████████████████",
-        "                                       1███████████████████████",
-        "loss                                         0███████      1██████",
-        "backward                                               0██████████   1█████████",
-        "update                                                        0██████      1███████",
-    ]

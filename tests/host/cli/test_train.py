@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from support import command_line
 from support.command_line import commands
-from support.tensor_file import read
 
 from p4sgd.host.cli.app import main
-from p4sgd.host.configuration import named_config
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -85,25 +83,6 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     assert re.search(r"all dense +at most 128 +too many columns", few)
     assert "columns" not in run(path, *sizes, "--epochs", 1, "--lr", 1, "--quiet").stderr
     assert "mpiexec -n N" in run(path, "--parallel", "data").stderr
-
-
-def test_the_model_is_that_of_any_workers(tmp_path):
-    """Number and configuration of the workers are in the summary of the run, and nowhere else in the model file."""
-
-    def model(workers, config, *settings):
-        words = ("--workers", workers, "--config", config, *settings, "--out", tmp_path / "model", "--overwrite")
-        run("digits:3", "--epochs", 2, *words)
-        arrays, header, _ = read(tmp_path / "model")
-        training = header.pop("training")
-        assert training.pop("configuration") == dataclasses.asdict(named_config(config, settings[1::2]).config)
-        assert training["options"].pop("workers") == len(training.pop("units")) == workers
-        for name in ("seconds", "samples_per_second"):
-            del training["metrics"][name]
-        return {name: array.tolist() for name, array in arrays.items()}, header, training
-
-    (tmp_path / "mine.toml").write_text('base = "tiny"\nengines = 3\n')
-    mine = model(3, str(tmp_path / "mine.toml"), "--set", "lanes=32", "--set", "chunks=4")
-    assert model(1, "u280") == model(2, "tiny") == model(8, "small") == mine
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -157,17 +156,6 @@ def test_trials_that_have_fallen_behind_or_have_no_score():
     with pytest.raises(tuning.UserError, match="hold out more"):
         tuning.choose([trial([math.nan], 1.0)], 0.2)
     assert list(itertools.islice(tuning._survivors(36), 5)) == [36, 18, 9, 6, 6]
-
-
-def test_the_table():
-    words = ["diabetes", "--loss", "squared", *SMALL, "--splits", 2]
-    lines = [line for line in run("tune", *words).stdout.splitlines() if line.strip()]
-    assert re.split(r"\s{2,}", lines[0].strip()) == ["bits", "batch", "L2", "epochs", "r2", "±", "board ms"]
-    assert len(lines) == 2 + 6 + 2
-    marks = [line.split()[0] for line in lines[2:-2] if not line.split()[0].isdigit()]
-    assert sorted("".join(marks)) == ["*", "→"]
-    assert re.match(r"recommended: p4sgd train diabetes --precision .* --out MODEL$", lines[-1])
-    assert lines[-2] not in run("tune", *words, "--quiet").stdout
 
 
 def test_options_from_a_file_and_names_with_blanks():

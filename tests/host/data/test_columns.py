@@ -27,18 +27,6 @@ def table(request, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("needed", [True, False])
-@pytest.mark.parametrize("names", ["a b label", "b a label", "label b a", "b label a", "price b a", "b Y a"])
-def test_columns_in_another_order(table, names, needed):
-    """The label is found by its name, or because no feature is left for it."""
-    data = read_dataset(table(names), like=FeatureSpace(2, ("a", "b")), labels_needed=needed)
-    assert data.features.tolist() == [[1, 3], [2, 4]]
-    assert data.space == data.take(np.array([1])).space == FeatureSpace(2, ("a", "b"))
-    (label,) = set(names.split()) - {"a", "b"}
-    assert data.labels.tolist() == (VALUES[label] if needed else [0, 0])
-    assert data.labelled == needed
-
-
 @pytest.mark.parametrize("suffix", ["csv", "headers.csv", "npy", "parquet"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_table_is_read_again_as_it_was(tmp_path, suffix, seed):

@@ -57,16 +57,6 @@ def test_are_read_in_every_way(tmp_path, monkeypatch, weights, name, kind):
         assert np.array_equal(part.rows(slice(None)), whole.rows(slice(None))[which])
 
 
-def test_lines_without_importance_weigh_1(tmp_path):
-    """Also if only one of several blocks has any other."""
-    path = tmp_path / "some.vw"
-    path.write_text("1 | a b\n" * 30 + "-1 2.5 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
-    for part in (read_dataset(path), read_in_blocks(path)[0]):
-        assert part.sample_weights.tolist() == [1] * 30 + [2.5, 3] + [1] * 30
-    path.write_text("1 1.0 | a b\n-1 | c\n")
-    assert read_dataset(path).sample_weights is None, "none of them differs"
-
-
 def _reading(name, kind):
     role = kind.removesuffix("s")
     return {key.replace("weight", role): kind if value == "weights" else value for key, value in READING[name].items()}
@@ -90,20 +80,6 @@ def test_mistakes_are_told_with_their_place(tmp_path, monkeypatch, weights, name
     for read in (read_dataset, read_in_blocks):
         with pytest.raises(UserError, match=re.escape(str(path)) + where):
             read(path, **_reading(name, kind))
-
-
-def test_bases_are_offsets(tmp_path):
-    """Where some lines have none, it is 0."""
-    path = tmp_path / "some.vw"
-    path.write_text("1 | a b\n" * 30 + "-1 2.5 -0.75 'tag | c\n-1 3 tag| c\n" + "1 1 | a\n" * 30)
-    data = read_dataset(path)
-    for part in (data, read_in_blocks(path)[0]):
-        assert part.offsets.tolist() == [0] * 30 + [-0.75] + [0] * 31
-    plain, other = tmp_path / "plain.vw", tmp_path / "other.vw"
-    plain.write_text("1 | a b\n-1 | c\n")
-    other.write_text("| a b\n'tag | c\n")
-    assert read_dataset(plain).offsets is None
-    assert read_dataset(other, like=data.space, labels_needed=False).offsets.tolist() == [0, 0]
 
 
 def test_a_header_is_found_beside_the_weights(tmp_path):

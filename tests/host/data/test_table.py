@@ -14,13 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
-from support.data_files import encoded, read_in_blocks, use_small_blocks
+from support.data_files import encoded, read_in_blocks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
 from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
-from p4sgd.host.data.synth import make_table, write_table
 from p4sgd.host.data.table import NumberColumn, Table
 from p4sgd.host.errors import UserError
 from p4sgd.host.training import TrainingOptions
@@ -141,20 +140,6 @@ def test_means_are_exact_however_rows_are_divided(values, parts):
     for first, last in itertools.pairwise(edges):
         fit.add(rows[first:last])
     assert fit.finish().columns[0].mean == float(sum(map(Fraction, values)) / len(values))
-
-
-@pytest.mark.parametrize("missing", ["mean", "indicator"])
-def test_formats_and_blocks_make_the_same(tmp_path, monkeypatch, missing):
-    path, stored = tmp_path / "titanic.csv", tmp_path / "titanic.parquet"
-    for each in (path, stored):
-        write_table(make_table("titanic", samples=200), each)
-    whole = encoded(path, missing)
-    assert identify(whole) == identify(encoded(stored, missing))
-    use_small_blocks(monkeypatch)
-    for source in (path, stored):
-        assert identify(encoded(source, missing)) == identify(whole)
-        blocks, _ = read_in_blocks(source, missing=missing)
-        assert np.array_equal(blocks.encoded(whole.space.encoding).features, whole.features)
 
 
 def test_wide_tables_are_sparse(tmp_path):

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import pickle
 import re
-import socket
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -73,36 +72,6 @@ def test_a_worker_that_is_not_there_is_refused_unless_it_may_be_late(cluster):
                 assert device.take_in(nothing) == set()
     with pytest.raises(UserError, match=r"none of the cluster file's workers is there"):
         open_cluster(0, 1, 2)
-
-
-@pytest.mark.parametrize(
-    ("served", "asked", "says"),
-    [
-        (b"s" * 16, b"o" * 16, "has another token: give both sides the same file"),
-        (b"s" * 16, None, "serves only those who have its token"),
-        (None, b"o" * 16, "asks for no token, and the cluster file has one"),
-    ],
-)
-def test_a_late_worker_with_another_token_is_named(served, asked, says):
-    """At the start that is an error, as it would never take part; of one that comes later a remark."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        controls = [f"tcp:127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
-    workers = tuple(WorkerAddress(port, control, late=port == 1) for port, control in enumerate(controls))
-    cluster = Cluster(AggregatorAddress("socket", "unix:none"), workers, token=asked)
-    remarks = []
-    with serve_worker(TINY, controls[0], token=asked):
-        with contextlib.closing(ClusterDevice(None, 2, cluster=cluster)) as device:
-            assert device.take_in(nothing) == set()
-            with serve_worker(TINY, controls[1], token=served):
-                while not remarks:  # on a busy machine a connection may take longer than it is waited for
-                    assert device.take_in(remarks.append) == set()
-        with serve_worker(TINY, controls[1], token=served), pytest.raises(UserError) as refused:
-            ClusterDevice(None, 2, cluster=cluster)
-    (remark,) = remarks
-    assert remark.startswith(f"a worker that has come cannot take part: worker 1 at {controls[1]} {says}")
-    assert str(refused.value).startswith(f"worker 1 at {controls[1]} {says}")
 
 
 def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster):

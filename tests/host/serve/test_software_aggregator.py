@@ -1,4 +1,4 @@
-"""`p4sgd switch serve` over virtual Ethernet interfaces: broken networks and its end.
+"""`p4sgd switch serve` over virtual Ethernet interfaces: its end, and what is for all where there is no group.
 
 That it follows the protocol is in tests/conformance/test_socket_conforms.py.
 """
@@ -9,11 +9,9 @@ import subprocess
 import time
 
 import pytest
-from support.bench import default_seed
 from support.namespace import Namespace
-from support.switch import MAC, PROGRAM, Workers, from_worker, job_of, running, serving, worker_mac
+from support.switch import MAC, PROGRAM, from_worker, job_of, running, serving, worker_mac
 
-from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet, PacketType
@@ -31,14 +29,6 @@ def namespace():
 
 
 @pytest.fixture
-def links(namespace):
-    opened = [namespace.call(open_link, f"w{port}") for port in range(PORTS)]
-    yield opened
-    for link in opened:
-        link.close()
-
-
-@pytest.fixture
 def served(namespace, tmp_path):
     with serving(namespace, tmp_path, INTERFACES, "--slots", "16") as found:
         found[1].set_mac(MAC)
@@ -46,38 +36,6 @@ def served(namespace, tmp_path):
 
 
 INTERFACES = [f"s{port}" for port in range(PORTS)]
-
-
-def counted_to(control, count, name="FRAMES"):
-    """The counters, once one has come so far."""
-    end = time.monotonic() + 10
-    while (counted := control.counters())[name] < count:
-        assert time.monotonic() < end, f"{name} is {counted[name]} and not {count}"
-        time.sleep(0.01)
-    return counted
-
-
-def test_sums_are_exact_despite_losses(served, links):
-    _, control = served
-    control.begin(0, job_of(PORTS), 1)
-    got, right = Workers(links, seed=default_seed(), loss=0.2).all_reduce(60)
-    assert got == [right] * PORTS
-    assert control.counters()["FULLS_TO_ALL"] == 60
-    assert control.counters()["FULLS_TO_ONE"]
-
-
-def test_an_interface_that_goes_down_and_up_again(namespace, served, links):
-    _, control = served
-    control.begin(0, job_of(PORTS), 1)
-    workers = Workers(links)
-    for _ in range(2):
-        namespace.ip("link", "set", "s1", "down")
-        links[0].send(from_worker(PacketType.PARTIAL, 9, 1, 0, 3).to_bytes())  # the others are served meanwhile
-        time.sleep(0.3)
-        assert control.counters()["DROPPED_WORKERS"]
-        namespace.ip("link", "set", "s1", "up")
-    got, right = workers.all_reduce(10)
-    assert got == [right] * PORTS
 
 
 def test_it_ends_cleanly(namespace, tmp_path):

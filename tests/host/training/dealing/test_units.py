@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4sgd.host.devices.device import WorkerName, client_of
+from p4sgd.host.devices.device import client_of
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.image import Shard
@@ -199,12 +199,3 @@ def test_a_device_that_does_not_count():
     dealt, remark = units(EmulatedDevice(SAME, 4))
     assert dealt == [4, 4, 4, 4]
     assert "does not measure" in remark
-
-
-def test_workers_have_the_names_of_the_cluster_file():
-    device = Paced([1, 2], shares=[1, 1])
-    device.names = [WorkerName(0, "unix:a"), WorkerName(3, "unix:d")]
-    assert units(device)[1].startswith("workers 0, 3 have ")
-    device.workers[1].__init__(dataclasses.replace(SAME, table_segments=16), 1)
-    with pytest.raises(UserError, match="loss table of worker 3 at unix:d has 16 segments"):
-        units(device)
