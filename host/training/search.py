@@ -54,10 +54,6 @@ _SEPARATED = 0.05
 _LOOKS = 8
 """How often a trial is scored in its second half."""
 
-_BESIDE = 2
-"""Rates that are tried on each side of the chosen one: scores rise from the best one on, but for noise. Where a rate is
-known to be about right, one is enough."""
-
 
 def search_rate(
     prepared: Prepared,
@@ -74,17 +70,17 @@ def search_rate(
     An epoch of more updates than a trial gets a lower rate: the best constant rate falls with the root of the number of
     updates (Nemirovski, Juditsky, Lan and Shapiro, Robust stochastic approximation, 2009, section 2.2).
 
-    The first trials have the five rates around `automatic_rate`. More follow until there are two beside the chosen one
-    on each side, and as long as all diverge. A ``hint``, the rate of a row with the same features, is tried first, and
-    then one on each side is enough.
+    The first trials have the rate nearest to ``hint``, that of a row with the same features, or `automatic_rate`, and
+    those on each side. More follow until there are some on each side of the chosen one and of the best, and as long as
+    all diverge: scores rise from the best one on.
     """
     if sample_ranks is None:
         trials = Trials(prepared, options, loss)
-        rates, place, beside = trials.rates, trials.middle, _BESIDE
+        rates, place = trials.rates, trials.middle
         if hint is not None:
             distances = [abs(math.log(rate / (hint * math.sqrt(trials.epoch)))) for rate in rates]
-            place, beside = distances.index(min(distances)), 1
-        wanted = range(place - beside, place + beside + 1)
+            place = distances.index(min(distances))
+        wanted = range(place - 1, place + 2)
         found: dict[int, tuple[float, float]] = {}
         while new := [each for each in wanted if each not in found and 0 <= each < len(rates)]:
             found |= zip(new, trials.run(new), strict=True)
@@ -94,7 +90,7 @@ def search_rate(
             place = rates.index(chosen)
             if all(_diverged(score, constant_loss) for score in first_scores):
                 place = low
-            wanted = range(place - beside, place + beside + 1)
+            wanted = range(min(place, low + int(np.argmin(scores))) - 1, place + 2)
         return max(chosen / math.sqrt(trials.epoch), rates[0])
     from p4sgd.host.image.repartition import first_samples
 
