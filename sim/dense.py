@@ -64,20 +64,22 @@ class Layout(NamedTuple):
 class DenseFeatures(Features):
     """Decoded features of workers, without most of the last ones of units that are 0 in all samples.
 
-    ``columns`` are for each worker the indices of its columns in weights of shape (E · C · lanes,), ascending.
+    ``columns`` are for each worker the indices of its columns in weights of shape (E · C · lanes,), ascending, and
+    ``others`` all other indices.
     """
 
     def __init__(self, lines: Sequence[Lines]) -> None:
         self._lines, self.form = lines, lines[0].form
-        self.columns: list[IntArray] = []
+        self.columns, self.others = list[IntArray](), list[IntArray]()
         units, workers = [0], [0]
         for each in lines:
             used = each.used()
             lengths = used.shape[1] - np.argmax(used[:, ::-1], axis=1)  # up to the last used feature of a unit
             lengths[~used.any(axis=1)] = 0
             lengths = np.minimum(-(-lengths // _WHOLE) * _WHOLE, used.shape[1])
-            indices = np.arange(used.size).reshape(used.shape)
-            self.columns.append(indices[np.arange(used.shape[1]) < lengths[:, np.newaxis]])
+            indices, taken = np.arange(used.size), (np.arange(used.shape[1]) < lengths[:, np.newaxis]).reshape(-1)
+            self.columns.append(indices[taken])
+            self.others.append(indices[~taken])
             units += (units[-1] + np.cumsum(lengths[lengths > 0])).tolist()
             workers.append(len(units) - 1)
         self.layout = Layout(np.array(units), np.array(workers), offset(self.form))
@@ -199,7 +201,7 @@ class DenseModel(Model):
         super().__init__(settings, targets, limits)
         self._features, self._exempt, layout = features, exempt, features.layout
         self._given = [np.asarray(each) for each in weights]
-        self._rest = [np.delete(own, columns) for own, columns in zip(self._given, features.columns, strict=True)]
+        self._rest = [own.reshape(-1)[others] for own, others in zip(self._given, features.others, strict=True)]
         others = np.concatenate([part if part.any() else part[:0] for part in self._rest]).astype(np.float64)
         flat = features.flatten(weights)
         self._state = DenseWeights(flat, flat.copy() if settings.stale else flat, others)
@@ -227,13 +229,14 @@ class DenseModel(Model):
         """See `Model`."""
         begin = other = 0
         result = []
-        for given, columns, rest, exempt in zip(
-            self._given, self._features.columns, self._rest, self._exempt, strict=True
+        features = self._features
+        for given, columns, others, rest, exempt in zip(
+            self._given, features.columns, features.others, self._rest, self._exempt, strict=True
         ):
             result.append(given.copy())
             own = result[-1].reshape(-1)
             if rest.any():
-                own[np.delete(np.arange(own.size), columns)] = self._state.others[other : other + rest.size]
+                own[others] = self._state.others[other : other + rest.size]
                 other += rest.size
             if exempt is not None:
                 own[exempt] = given.reshape(-1)[exempt]  # if it is one of the others, nothing has changed it

@@ -270,7 +270,7 @@ class RowTraining:
         )
 
     def _remark_flags(self, record: EpochRecord) -> None:
-        if self._convergence.diverged(record):  # there is a remark about that
+        if not record.flags or self._convergence.diverged(record):  # there is a remark about that
             return
         known = {flag for other in self._state.history if not self._convergence.diverged(other) for flag in other.flags}
         for flag in record.flags:

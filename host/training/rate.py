@@ -45,7 +45,7 @@ class Rate:
     actual: float
 
 
-@functools.lru_cache(64)  # that of an epoch is mostly the one before
+@functools.lru_cache(64)  # that of an epoch is mostly that of the one before
 def choose_rate(learning_rate: float, batch: float, features: FeatureFormat) -> Rate:
     """The representable rate nearest to a learning rate; `UserError` if it is outside the range of the hardware.
 
@@ -94,6 +94,7 @@ class Penalties:
     remarks: tuple[str, ...] = ()
 
 
+@functools.lru_cache(64)
 def choose_penalties(learning_rate: float, l2: float, l1: float) -> Penalties:
     """The register values of L2 and L1 for the actual learning rate; `UserError` if κ is 2^-6 or more, or the threshold
     exceeds every weight.

@@ -102,7 +102,7 @@ def numbered_words(prefix: str, offset: int, meanings: Mapping[str, str]) -> dic
     return {key: word(f"{prefix}_{key.upper()}", offset + 4 * at, Access.RO, text) for at, (key, text) in names}
 
 
-@functools.cache  # the host reads all counters of all workers after each epoch
+@functools.cache
 def pair(name: str, offset: int, access: Access, text: str, *, bits: int = 64) -> tuple[Register, Register]:
     """The two halves of a register of 33 to 64 bits, low half first."""
     return (
@@ -166,7 +166,7 @@ class Counter:
     offset: int
     help: str
 
-    @property
+    @functools.cached_property
     def registers(self) -> tuple[Register, Register]:
         return pair(self.name, self.offset, Access.RO, self.help)
 

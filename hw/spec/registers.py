@@ -3,6 +3,7 @@
 The first four words are the control block of an ``ap_ctrl_hs`` kernel (UG1393, "RTL kernel control requirements").
 """
 
+import functools
 from collections.abc import Iterator
 from enum import Enum
 
@@ -334,6 +335,7 @@ def engine_counters(engine: int) -> dict[str, Counter]:
     return counter_block(_base(engine) + 0x18, meanings)
 
 
+@functools.cache  # the host reads all of all workers after each epoch
 def counters(config: WorkerConfig) -> dict[str, Counter]:
     """All counters of a worker by name: `COUNTERS`, then those of each engine."""
     found = dict(COUNTERS)

@@ -291,7 +291,8 @@ class Inputs:
         weighted = self.settings.weighted
         labels = worker.memory(config.labels_memory, spec.LABELS_ADDRESS, total * LABEL_BYTES * (1 + weighted))
         self.targets = Targets(*unpack_labels(labels, weighted=weighted), worker.table())
-        if IMPORTANCE.one < self.targets.importances.max(initial=0) or self.targets.importances.min(initial=0) < 0:
+        importances = self.targets.importances
+        if weighted and (IMPORTANCE.one < importances.max() or importances.min() < 0):
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
         self.regions: list[tuple[int, int, int]] = []
         """Memories of the features, addresses and bytes."""
