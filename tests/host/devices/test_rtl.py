@@ -71,10 +71,11 @@ def test_inputs_of_the_simulated_cluster(open_rtl, options, inputs):
         ({"link_loss": 1e-6}, UserError, "link loss must be 0 or at least 1.53e-05, not 1e-06"),
         ({"link_stall": 1.0}, UserError, "link stall must be 0 to below 1, not 1"),
         ({"link_pause": 0.1}, TypeError, r"\['link_pause'\]"),
-        (
+        pytest.param(
             {"waves": Waveform(Path(), "worker0.engine1")},
             UserError,
             r"--waves-scope .*worker0 has .*engine0, .*no engine1",
+            marks=pytest.mark.slow,  # the cluster is elaborated
         ),
         *((wrong, ValueError, "must be") for wrong in ({"latency": 4}, {"latency": 1 << 15})),
         *((wrong, ValueError, "must be") for wrong in ({"outstanding": 0}, {"outstanding": 257})),

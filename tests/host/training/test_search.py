@@ -184,7 +184,6 @@ def test_rates_suit_data_and_mini_batch():
         # Mini-batches of trials are smaller for wide data, and need not divide those of the run.
         (128, 9000, 64, {}),
         (1000, 3000, 128, {}),
-        pytest.param(1000, 1000, 1000, {}, marks=pytest.mark.slow),
     ],
 )
 def test_every_rate_has_its_registers_and_every_trial_its_samples(samples, features, batch, penalties):

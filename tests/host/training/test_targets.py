@@ -48,15 +48,10 @@ def run(data, test=None, config=CONFIG, **options):
     return train(data, options, open_device("emulator", config, options.workers), test=test)
 
 
-QUICK = ("logistic", "squared", "huber", "poisson", "gamma")
-"""A loss of each task, with and without a parameter."""
-
-
-@pytest.mark.parametrize(
-    "loss", [pytest.param(loss, marks=[] if loss in QUICK else [pytest.mark.slow]) for loss in LOSSES]
-)
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "poisson", "gamma"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_row_is_the_model_of_its_column(loss, weighted, tmp_path):
+    """By a loss of each task, with and without a parameter."""
     task = LOSSES[loss].task
     held_out = 0.25 if task is not Task.CLASSIFICATION else 0.0  # classes of a single column are stratified
     options = {"loss": loss, "workers": 2, "validation_fraction": held_out}

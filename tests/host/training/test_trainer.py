@@ -218,9 +218,7 @@ def test_predictions_add_up_to_the_targets(name, weighted, precision):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "size", [1e-290, *(pytest.param(size, marks=pytest.mark.slow) for size in (1e-160, 1e160)), 1e290]
-)
+@pytest.mark.parametrize("size", [1e-290, 1e290])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_features_of_any_size_train(kind, size, sparse):
     """What is the same but for a power of two trains the same."""
@@ -325,9 +323,8 @@ def test_adaptive_goes_back_to_the_best_weights_with_another_rate():
     ("name", "schedule"),
     [
         # Every loss with one schedule, and every schedule with three losses or more.
-        pytest.param(name, schedule, marks=[pytest.mark.slow] * ((number + place) % len(SCHEDULES) > 0))
+        (name, SCHEDULES[-number % len(SCHEDULES)])
         for number, name in enumerate(LOSSES)
-        for place, schedule in enumerate(SCHEDULES)
     ],
 )
 def test_a_rate_100_times_too_large_ends_with_a_good_model_and_one_remark(name, schedule):

@@ -37,7 +37,7 @@ faulty = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     config=st.sampled_from([TINY, SPARSE]),
     workers=st.integers(1, 4),
@@ -72,7 +72,7 @@ def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, 
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     config=st.sampled_from([TINY, SPARSE]),
     workers=st.integers(2, 4),
@@ -97,7 +97,7 @@ def test_stand_ins_change_nothing_but_the_time(config, workers, seed, up, down, 
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(runs).weights]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     workers=st.integers(2, 4),
     lost=st.integers(0, 3),
