@@ -13,7 +13,8 @@ from support.ranks import run_ranks
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.image import directories, packing, repartition
-from p4sgd.host.image.contents import Values
+from p4sgd.host.image.contents import Values, unpack_lines
+from p4sgd.host.image.image import Shard
 from p4sgd.host.image.repartition import repartition_images
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.run import UNITS
@@ -64,6 +65,28 @@ def test_images_of_one_scale_each(tmp_path, largest):
     data, shards = Dataset(x, np.ones(64), "made"), deal(1, 64, bias=False)
     images = prepare(data, deal(2, 64, bias=False), directory=tmp_path)
     assert [image.scale.strides for image in images] == [(0,), (0,)]
+    check_same(repartition_images(images, shards, name="made"), prepare(data, shards))
+
+
+@pytest.mark.parametrize("after", FORMS)
+@pytest.mark.parametrize("before", list(itertools.product(("lines", "entries"), repeat=2)))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_units_need_not_be_consecutive(workers, before, after):
+    data = make(40, 75)
+    (whole,) = prepare(data, deal(1, 75))
+    values = unpack_lines(np.stack(whole.port_lines), whole.layout)
+
+    def image(worker, units):
+        config = deal(1, 75, form=before[worker])[0].config
+        shard = Shard(worker, config, np.array(units), whole.shard.unit, whole.shard.total)
+        layout = shard.layout(whole.layout.samples, whole.layout.stored)
+        lines = layout.memories(values[:, shard.columns])
+        offset, scale = shard.take(whole.offset), shard.take(whole.scale)
+        return dataclasses.replace(
+            whole, layout=layout, shard=shard, workers=2, offset=offset, scale=scale, port_lines=tuple(lines)
+        )
+
+    images, shards = [image(0, [0, 3, 4, 9]), image(1, [1, 2, 5, 6, 7, 8])], deal(workers, 75, form=after)
     check_same(repartition_images(images, shards, name="made"), prepare(data, shards))
 
 
