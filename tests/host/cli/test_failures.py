@@ -65,23 +65,6 @@ def test_notes_follow_a_line_each_and_statuses_pass_through():
     assert (done.exit_code, "Traceback" in done.stderr, "raise error" in done.stderr) == (1, True, True)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("nonsense", "No such command 'nonsense'"),
-        ("fail --count x", "'x' is not a valid integer"),
-        ("fail --cuont 1", "No such option"),
-        ("fail surplus", "Got unexpected extra argument"),
-    ],
-)
-def test_wrong_usage_is_one_line(words, says):
-    done = run(words=words.split())
-    assert done.exit_code == 2
-    (line,) = done.stderr.splitlines()
-    assert says in line
-    assert line.endswith("--help)")
-
-
 @pytest.mark.parametrize("words", [[], ["data"]], ids=["p4sgd", "p4sgd data"])
 def test_a_command_alone_shows_its_help(words):
     done = CliRunner().invoke(main, words)
