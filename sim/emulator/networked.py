@@ -220,6 +220,7 @@ class NetworkedWorker(KeepingWorker):
             own, others = self._paces
             self._progress = Progress(runs[0], self.index, own, *shape)
             self._endpoint.has_stand_in = len(runs) > 1  # where one stands in for another, all do
+            self._endpoint.adapts = len(runs) == 1  # its stand-in asks for who pauses after a fixed time
             if len(runs) > 1:
                 self._stand_in = StandIn(runs[1], self._other.index, others, *shape, self._later)
             return
@@ -342,7 +343,7 @@ class NetworkedWorker(KeepingWorker):
     def _send(self, packet: Packet, now: int) -> None:
         self._transmit(packet)
         self._acknowledge_too(packet)
-        due = now + self._endpoint.resend_after
+        due = now + self._endpoint.first_wait
         self._resend_at = due if self._resend_at is None else min(due, self._resend_at)
 
     def _transmit(self, packet: Packet) -> None:

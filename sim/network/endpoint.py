@@ -38,7 +38,8 @@ class _Slot:
     """Number of the slot's current or last AllReduce, counted from the join; negative if there was none yet."""
     values: tuple[int, ...] = (0,) * VALUES
     sums: tuple[int, ...] | None = None  # sums that wait for those of earlier operations, to be delivered in order
-    sent_at: int = 0
+    began: int = 0  # when the packet of this phase was sent first
+    sent_at: int = 0  # and last
     resends: int = 0  # how often the packet of this phase has been sent again
 
 
@@ -68,6 +69,7 @@ class Endpoint:
     peer_mac: int = 0  # the aggregator's address
     first_round: int = 1  # round of the first AllReduce: 1 if the aggregator has just begun the job
     resend_after: int = 100  # time after which a packet without an answer is sent again
+    adapts: bool = False  # how long it waits first follows the answers; never less than ``resend_after``
     doublings: int = 0  # how often this time doubles, 0 to 15
     resends: int = 0  # how often a packet is sent again before the endpoint gives up; 0 for no limit
     key: int | None = None  # key of the job, for version 2
@@ -88,6 +90,8 @@ class Endpoint:
         self._slots = [_Slot(number=index - self.slots) for index in range(self.slots)]
         self._submitted = 0
         self._delivered = 0
+        self._answer: tuple[float, float] | None = None  # time that answers take, smoothed, and its mean deviation
+        self._wait = 0.0  # first wait that follows from it
         self.sums: deque[tuple[int, ...]] = deque()
         """Sums in the order of the partials; the owner takes them from the left."""
         self.given_up: GivenUp | None = None
@@ -140,7 +144,7 @@ class Endpoint:
         if not self.can_submit:
             raise RuntimeError("the next slot is still in use")
         index = self._submitted % self.slots
-        self._slots[index] = _Slot(SlotPhase.PARTIAL, self._submitted, tuple(values), sent_at=now)
+        self._slots[index] = _Slot(SlotPhase.PARTIAL, self._submitted, tuple(values), began=now, sent_at=now)
         self._pass_over()
         return self._packet(index)
 
@@ -163,6 +167,8 @@ class Endpoint:
             self.echo = packet
             return None
         slot = self._slots[packet.slot]
+        if self.adapts and slot.phase is not SlotPhase.IDLE:
+            self._adapt(slot, now)
         if packet.type is PacketType.CLEAR:
             slot.phase = SlotPhase.IDLE
             return None
@@ -170,7 +176,7 @@ class Endpoint:
             slot.number += self.slots
         slot.phase = SlotPhase.ACK
         slot.sums = packet.values
-        slot.sent_at = now
+        slot.began = slot.sent_at = now
         slot.resends = 0
         self._pass_over()
         self._deliver()
@@ -214,8 +220,28 @@ class Endpoint:
         """Time of the next resend unless a packet comes before; None if no slot waits for an answer."""
         return min((self._due(slot) for slot in self._slots if slot.phase is not SlotPhase.IDLE), default=None)
 
+    @property
+    def first_wait(self) -> int:
+        """Time after which a packet that is sent now is sent again."""
+        wait = int(self._wait) if self.adapts else 0
+        return max(self.resend_after, min(wait, self.resend_after << self.doublings))
+
     def _due(self, slot: _Slot) -> int:
-        return slot.sent_at + (self.resend_after << min(slot.resends, self.doublings))
+        longest = self.resend_after << self.doublings
+        return slot.sent_at + min(self.first_wait << min(slot.resends, self.doublings), longest)
+
+    def _adapt(self, slot: _Slot, now: int) -> None:
+        """Learn from an answer how long to wait for others (RFC 6298, section 2, with Karn's rule of section 3)."""
+        took = now - slot.began
+        if slot.resends:  # nobody knows which of the packets it answers, but that it took no longer
+            self._wait = max(self._wait, took)
+            return
+        smooth, deviation = self._answer or (took, took / 2)
+        if self._answer:
+            deviation += (abs(took - smooth) - deviation) / 4
+            smooth += (took - smooth) / 8
+        self._answer = smooth, deviation
+        self._wait = smooth + 4 * deviation
 
     def _round(self, slot: _Slot, ahead: int = 0) -> int:
         return (self.first_round + slot.number // self.slots + ahead) % (1 << ROUND_BITS)

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from support.aggregator_model import Aggregator
 from support.bench import default_seed
 from support.faulty_cluster import FaultyCluster, Schedule, StalledError
@@ -101,3 +102,24 @@ def test_sums_of_another_length_are_not_taken():
         assert end.receive(Packet(**vars(full) | {"values": (1,) * count}), 0) is None
         assert end.drops[reason] == 1
     assert end.receive(full, 0) is not None
+
+
+@pytest.mark.parametrize(("adapts", "again"), [(True, [1, 0, 0]), (False, [2, 2, 2])])
+def test_the_first_wait_follows_the_answers(adapts, again):
+    """Between the wait that is set, 100, and the longest, 800. FULL and CLEAR take as long."""
+    end = Endpoint(1, shard=0, workers=1, resend_after=100, doublings=3, adapts=adapts)
+    switch = Aggregator(1)
+    switch.begin(0, Job(0, (Member(0, 0),), 1 << 40, 1))
+    now, resent = 0, []
+    for took in (10, 10, 300, 300, 300, 100_000, 10, 10):
+        packet = end.submit([1] * 8, now)
+        resent.append(0)
+        for _ in range(2):
+            answered = now + took
+            while (due := end.next_resend()) < answered:
+                assert 100 <= due - now <= 800
+                resent[-1] += len(end.resend(now := due))
+            now = answered
+            packet = end.receive(switch.receive(packet, 0).packet, now)
+    assert resent[:5] == [0, 0, *again]
+    assert resent[6:] == [0, 0]
