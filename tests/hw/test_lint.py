@@ -65,9 +65,10 @@ def lint(text, folder, top="top"):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: worker_kernel(WorkerConfig.tiny(), slices=(3, 2)),
+        # The quick tests lint worker and aggregator in tests/build/generate/test_own_tools.py.
+        pytest.param(lambda: worker_kernel(WorkerConfig.tiny(), slices=(3, 2)), marks=pytest.mark.slow),
         pytest.param(lambda: worker_kernel(WorkerConfig(chunks=2, line_fifo_depth=8)), marks=pytest.mark.slow),
-        lambda: aggregator_kernel(AggregatorConfig(slots=16, jobs=2, ports=2)),
+        pytest.param(lambda: aggregator_kernel(AggregatorConfig(slots=16, jobs=2, ports=2)), marks=pytest.mark.slow),
         cmac_kernel,
         emulated_cmac_kernel,
         pytest.param(
