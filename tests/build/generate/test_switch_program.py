@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.command_line import run
-from support.p4_stages import compiled_stages
 from support.vendor_folders import programs
 
 from p4sgd.build.generate.switch_program import COMPILER_VARIABLE, TARGETS, CompilerError, build, find_compiler
@@ -120,6 +119,24 @@ def test_compiles_for_bmv2(tmp_path, jobs):
     program = json.loads((tmp_path / "out" / "p4sgd.json").read_text())
     sizes = {register["name"].split(".")[-1]: register["size"] for register in program["register_arrays"]}
     assert sizes["rounds"] == 4096 * jobs
+
+
+def compiled_stages(context):
+    """How many stages a program takes, ingress and egress together, by the context.json of p4c for Tofino.
+
+    As p4c at 34b86e9bac writes it: backends/tofino/compiler_interfaces/schemas/context_schema.py, "stage_number" of the
+    stage tables.
+    """
+
+    def numbers(node):
+        if isinstance(node, dict):
+            yield from [node["stage_number"]] if "stage_number" in node else []
+            node = list(node.values())
+        if isinstance(node, list):
+            for part in node:
+                yield from numbers(part)
+
+    return max(numbers(context["tables"])) + 1
 
 
 def test_compiles_for_tofino(tmp_path):

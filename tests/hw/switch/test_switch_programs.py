@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from support.p4_stages import stages
 from support.p4_switch import InterpretedSwitch
 from support.switch import MAC, from_worker, job_of
 
@@ -12,16 +11,6 @@ from p4sgd.hw.spec.aggregator import FLOOD_GROUP, AggregatorConfig
 from p4sgd.hw.spec.packet import FRAME_BYTES, DropReason, Packet, PacketType
 
 CONFIG = AggregatorConfig(slots=4, jobs=2)
-ARCHITECTURES = ("v1model", "tna")
-
-
-def test_what_depends_on_one_another_fits_nine_stages(tmp_path):
-    """Whether it does with all else that a chip has is for its compiler to say."""
-    found = stages(InterpretedSwitch(tmp_path, "tna", CONFIG).program)
-    print(found)
-    assert found["jobs"] == found["members"] == 0
-    assert found["admission"] > found["compare"] > found["members"], "what one writes the other reads"
-    assert found["decision"] == max(found.values()) <= 8
 
 
 @pytest.mark.parametrize(("architecture", "global_rid"), [("v1model", 0), ("tna", 0), ("tna", 0xFFFF)])
