@@ -5,7 +5,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 DIRECTIONS = ("up", "down")
 """Directions of links: from a worker to the aggregator, and back."""
@@ -17,10 +17,15 @@ LINK_CHANCES = ("loss", "duplication", "reordering", "burst_begin", "burst_end",
 LINK_FAULTS = tuple(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in LINK_CHANCES)
 """Names of ``--fault`` for links: in both directions, and in one of them."""
 
+PROGRAM_CHANCES = (*LINK_CHANCES, "change")
+"""Those and, between programs, that some bits are flipped where no checksum of the network is: in memory."""
 
-def chances_of(way: str, faults: Mapping[str, float]) -> dict[str, float]:
-    """`LINK_CHANCES` in a direction, 0 where not given. One of that direction takes the place of that of both."""
-    return {name: faults.get(f"{way}_{name}", faults.get(f"link_{name}", 0.0)) for name in LINK_CHANCES}
+PROGRAM_FAULTS = tuple(f"{way}_{name}" for way in ("link", *DIRECTIONS) for name in PROGRAM_CHANCES)
+
+
+def chances_of(way: str, faults: Mapping[str, float], names: Iterable[str] = LINK_CHANCES) -> dict[str, float]:
+    """Chances in a direction, 0 where not given. One of that direction takes the place of that of both."""
+    return {name: faults.get(f"{way}_{name}", faults.get(f"link_{name}", 0.0)) for name in names}
 
 
 class Losses:

@@ -52,11 +52,9 @@ def finish(process, status=0):
 class Lab:
     """Worker i is behind port i of the aggregator. Sockets and logs are in a folder, and ``cluster.toml``.
 
-    With ``faults``, words for `support.relay`, every frame goes through that. ``network`` are lines of the
-    cluster file, ``entries`` those of each worker. With
-    ``bmv2`` the aggregator is BMv2, yet without its program, which is the folder of that name. ``config`` and ``speed``
-    may be lists, with a value for each worker; options may stand in place of a configuration. Workers of ``absent``
-    are not started.
+    ``network`` are lines of the cluster file, ``entries`` those of each worker. With ``bmv2`` the aggregator is BMv2,
+    yet without its program, which is the folder of that name. ``config`` and ``speed`` may be lists, with a value for
+    each worker; options may stand in place of a configuration. Workers of ``absent`` are not started.
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class Lab:
         config="tiny",
         network="",
         entries=None,
-        faults=None,
         bmv2=False,
         speed=1,
         absent=(),
@@ -82,17 +79,9 @@ class Lab:
         with contextlib.ExitStack() as stack:
             self._switch = self._namespace(stack)
             self._workers = [self._namespace(stack) for _ in range(workers)]
-            relay = None if faults is None else self._namespace(stack)
             stack.callback(self._end_all)  # before their namespaces
             for index, worker in enumerate(self._workers):
-                if relay is None:
-                    _cable(self._switch, f"s{index}", worker, "eth0")
-                else:
-                    _cable(relay, f"up{index}", worker, "eth0")
-                    _cable(self._switch, f"s{index}", relay, f"down{index}")
-            if relay is not None:
-                command = [sys.executable, "-m", "support.relay", workers, *faults]
-                self._start("relay", relay, command, folder / "relay.ready")
+                _cable(self._switch, f"s{index}", worker, "eth0")
             self.write_cluster(network=network)
             self.start_switch()
             present = [index for index in range(workers) if index not in absent]

@@ -25,6 +25,9 @@ from p4sgd.host.serve import local_cluster
 PROGRAM = Path(sys.executable).with_name("p4sgd")
 _LIMIT_S = 120
 
+KINDS = ("loss", "duplication", "reordering", "change")
+FAULTS = [word for kind in KINDS for word in ("--fault", f"link_{kind}=0.02")]
+
 
 class User:
     """Somebody with a folder for what runs."""
@@ -144,9 +147,8 @@ def test_a_healthy_cluster(owner):
 def start_racks(user):
     """A cluster of two racks of two workers, in a network that loses."""
     seed = default_seed() % (1 << 31)
-    faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
     words = ("--workers", "4", "--racks", "2", "--config", "tiny", "--seed", seed)
-    assert "a cluster of 4 workers is running" in user.run("cluster", "up", *words, *faults)
+    assert "a cluster of 4 workers is running" in user.run("cluster", "up", *words, *FAULTS)
 
 
 def test_two_levels_of_switches(user, emulated, owner):
@@ -205,12 +207,12 @@ def test_what_is_killed_in_two_levels(user, owner):
 def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated):
     """With a sparse worker, beside a cluster of somebody else; then a worker is killed."""
     seed = default_seed() % (1 << 31)
-    faults = [word for kind in ("loss", "duplication", "reordering") for word in ("--fault", f"link_{kind}=0.02")]
-    words = ("--workers", "3", "--sparse-workers", "1", "--config", "tiny", "--seed", seed, *faults)
+    words = ("--workers", "3", "--sparse-workers", "1", "--config", "tiny", "--seed", seed, *FAULTS)
     user.run("cluster", "up", *words)
     assert user.weights(*TRAIN, *CLUSTER) == emulated
     counters = user.document("switch", "counters")["counters"]
     assert counters["FULLS_TO_ONE"] > 0, "something was lost"
+    assert counters["DROPPED_CHECK"] > 0, "and changed"
     os.kill(user.document("cluster", "status")["members"][2]["pid"], signal.SIGKILL)
     shown = json.loads(user.await_ended())["members"]
     assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]

@@ -83,20 +83,6 @@ def test_weights_are_the_emulators(lab, merge, expected):
     assert document["weights_sha256"] == emulated(*RUN)
 
 
-def test_weights_are_the_emulators_whatever_the_network_does(seed, new_lab):
-    """Four packets for each worker and AllReduce, of which a mini-batch has one or more. No checksum of Ethernet or UDP
-    sees that some are changed."""
-    lab = new_lab(4, faults=map(str, (seed, 0.05, 0.05, 1000, 0.05)))
-    document = json.loads(lab.run("train", *RUN, *CLUSTER, "--json")[0])
-    assert document["weights_sha256"] == emulated(*RUN)
-    time.sleep(0.5)
-    counts = json.loads((lab.folder / "relay.json").read_text())
-    assert counts["packets"] > 3 * 18 * 4 * 4
-    assert min(counts["lost"], counts["duplicated"], counts["reordered"], counts["changed"]) > 4, counts
-    counted = json.loads(lab.run("switch", "counters", "--cluster", "cluster.toml", "--json")[0])["counters"]
-    assert 0 < counted["DROPPED_CHECK"] < counts["changed"]
-
-
 def test_weights_are_the_emulators_while_workers_pause_and_others_stand_in(seed, new_lab):
     lab, rng = new_lab(4, network="resend_us = 1000"), random.Random(seed)
     training = lab.p4sgd("train", *RUN, *CLUSTER, "--stand-ins", "--json")

@@ -65,3 +65,15 @@ def test_a_seed_decides_all_and_bursts_end():
     assert both_ways(chances, 7) == both_ways(chances, 7) != both_ways(chances, 8)
     with pytest.raises(UserError, match="--fault burst_begin without burst_end"):
         FaultyLink(Wire(), {"link_burst_begin": 0.1}, 0)
+
+
+def test_changed_frames_keep_their_addresses():
+    """One to eight bits of the share that was told are flipped."""
+    wire, frame = Wire(), bytes(range(80))
+    link = FaultyLink(wire, {"up_change": 0.25}, default_seed())
+    for _ in range(4000):
+        link.send(frame)
+    flipped = [int.from_bytes(frame) ^ int.from_bytes(sent) for sent in wire.sent]
+    assert 800 < sum(map(bool, flipped)) < 1200
+    assert {each.bit_count() for each in flipped} == set(range(9))
+    assert not any(each >> 8 * (80 - 14) for each in flipped)
