@@ -108,6 +108,7 @@ EACH = (
 """A case of each loss; `tests/bench/bench_accuracy.py losses` has all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if case.name.startswith(EACH)])
 def test_test_metrics(case):
     scores = compare(case, splits=2)  # a benchmark takes five

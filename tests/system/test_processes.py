@@ -94,6 +94,7 @@ def test_weights_are_the_emulators_while_workers_pause_and_others_stand_in(seed,
     assert json.loads(finish(training)[0])["weights_sha256"] == emulated(*RUN)
 
 
+@pytest.mark.slow
 def test_sparse_workers_among_dense_ones(new_lab):
     lab = new_lab(
         3,
@@ -262,16 +263,3 @@ def test_the_doctor_finds_what_is_wrong_and_says_which_version_is_used(lab):
     assert [(worker, check) for worker, check, _ in found] == [(1, "settings"), (2, "settings")]
     for worker, _, problem in found:
         assert re.search(rf"port {worker}\b.* shard {worker}\b", problem)
-
-
-def test_a_worker_ends_well_and_another_has_too_many_slots(lab):
-    assert lab.kill("worker3", signal.SIGTERM) == 0
-    assert not (lab.folder / "worker3").exists()
-    lab.configs[3] = "small"
-    try:
-        lab.start_worker(3)
-        _, said = lab.run("train", *RUN, *CLUSTER, status=2)
-        assert re.search(r"worker 3 at \S*worker3 has 8 slots, worker 0 at \S*worker0 has 4", said)
-    finally:
-        lab.configs[3] = "tiny"
-        restart(lab, 3)

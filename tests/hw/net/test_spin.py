@@ -107,8 +107,11 @@ def test_no_order_gives_a_wrong_sum_or_has_no_end(tmp_path, defines, count):
 @pytest.mark.parametrize(
     ("racks", "operations", "stand_ins"),
     [
-        *(((2,), 1, False), ((2,), 5, False), ((3,), 3, False), ((2,), 3, True), ((3,), 1, True)),
-        *(((1, 1), 3, False), ((2, 1), 3, False), ((1, 1, 1), 2, False)),
+        *(((2,), 5, False), ((2,), 3, True), ((1, 1), 3, False)),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (((3,), 3, False), ((3,), 1, True), ((2, 1), 3, False), ((1, 1, 1), 2, False))
+        ),
     ],
 )
 def test_it_visits_as_many_states_as_the_search_in_python(tmp_path, racks, operations, stand_ins):
@@ -153,6 +156,7 @@ FAULTS = {
 """What the model is made with, and how spin must find the fault."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "options"), FAULTS.items(), ids=[fault.split()[0] for fault in FAULTS])
 def test_a_fault_is_found(tmp_path, fault, options):
     """A test of the model: one rule less, and spin finds an order that it fails in."""
