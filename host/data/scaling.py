@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from p4sgd.host.data.matrix import Features, each_block, to_dense
-from p4sgd.host.data.quantization import steps
+from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
     FloatArray,
@@ -23,6 +24,7 @@ from p4sgd.host.data.statistics import (
     scaled,
 )
 from p4sgd.host.errors import UserError, listed
+from p4sgd.hw.spec.fixed import IntArray
 
 KINDS = ("auto", "standard", "robust", "minmax", "maxabs", "none")
 """Kinds of scaling; see README.md."""
@@ -57,6 +59,10 @@ _KEPT_LEVELS, _KEPT_PART = 8, 0.95
 """`auto` chooses raw values if this part of those that are not 0 are in columns that keep so many levels up to their
 largest magnitude."""
 
+_OFTEN = 0.05
+"""Columns of sparse data are often not 0 if more than this part of their values are: with many texts these are
+numbers."""
+
 _NAMED = 5
 """Most columns that a remark names."""
 
@@ -89,9 +95,10 @@ class Scaling:
     ``kind`` is one of `KINDS` but ``auto``, and ``reason`` tells why ``auto`` chose it. ``offset`` and ``scale`` are
     float64 (features,); the scale is 0 for columns that become 0. Where there is one number for all columns, which may
     be millions, they are views of that number (`numpy.broadcast_to`). If ``signed``, a is in [−1, 1], else in [0, 1];
-    kinds that centre leave some values outside, to be clamped. ``crowded`` are columns whose values use almost none of
-    the levels, ``clamped`` those of which ``robust`` clamps what the loss depends on, for remarks. ``heat``, int
-    (features,), counts the training samples that have each feature, if the data are sparse and their zeros stay zeros.
+    kinds that centre leave some values outside, to be clamped, and so does ``auto`` in some columns of sparse data.
+    ``crowded`` are columns whose values use almost none of the levels, ``clamped`` those of which ``robust`` clamps
+    what the loss depends on, for remarks. ``heat``, int (features,), counts the training samples that have each
+    feature, if the data are sparse and their zeros stay zeros, except in `filled`.
     """
 
     kind: str
@@ -142,11 +149,15 @@ class Scaling:
             each_block(statistics.add_sums, blocks())
         if kind in CENTRED or not sparse:
             statistics.order = order_statistics(sample())
-        reason = ""
+        reason, others = "", statistics
+        numbers: IntArray = np.empty(0, np.intp)
+        if kind == "auto" and sparse and planes > 1:
+            numbers, *own = cls._fit_numbers(statistics, blocks, sample, planes=planes, farthest=farthest)
+            others = statistics.without(numbers) if numbers.size else others
         clamped: tuple[int, ...] = ()
         crowded: tuple[int, ...] = ()
         if kind == "auto":
-            kind, reason = _choose_sparse(statistics, planes) if sparse else ("standard", "the data are dense")
+            kind, reason = _choose_sparse(others, planes, numbers) if sparse else ("standard", "the data are dense")
         if kind in CENTRED:
             half_centre, width = _centre_and_width(statistics, kind)
             reach = REACH[planes] * width
@@ -158,10 +169,14 @@ class Scaling:
                     clamped = tuple(np.flatnonzero(cheapest > _LOST * reach).tolist())
             offset, scale, signed = _centred(statistics, half_centre, width, reach, planes)
         else:
-            offset, scale, signed = _MAPS[kind](statistics, planes)
+            offset, scale, signed = _MAPS[kind](others, planes, bool(numbers.size))
+        if numbers.size:
+            offset, scale = offset.copy(), scale.copy()
+            offset[numbers], scale[numbers] = own
         heat = None
         if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
+            heat[np.flatnonzero(offset)] = statistics.samples
         order = statistics.order
         judged: np.ndarray | None = None  # all
         if order is None and heat is not None:  # of columns with few zeros
@@ -169,14 +184,49 @@ class Scaling:
             order = order_statistics(sample()[:, judged]) if judged.size else None
         if order is not None and kind != "robust":
             middle = (order[3] / 2 - order[2] / 2) * (scale if judged is None else scale[judged]) * 2 / (1 + signed)
-            least = _CROWDED / farthest if kind == "standard" else _CROWDED  # of a range that is as wide as usual
-            close = np.flatnonzero((middle > 0) & (middle < least))
+            wider = farthest if kind == "standard" or numbers.size else 1.0
+            close = np.flatnonzero((middle > 0) & (middle < _CROWDED / wider))
             crowded = tuple((close if judged is None else judged[close]).tolist())
         return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
+
+    @classmethod
+    def _fit_numbers(
+        cls,
+        statistics: Statistics,
+        blocks: Callable[[], Iterable[Features]],
+        sample: Callable[[], Features],
+        **how: Any,
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Columns of sparse data that are scaled as ``standard`` scales them, those of more than two values that are
+        often not 0, if one has few zeros; and their offset, 0 where zeros are many and stay zeros, and scale."""
+        columns = np.flatnonzero((statistics.nonzero > _OFTEN * statistics.samples) & ~statistics.constant)
+        own = statistics.of(columns)
+        few_zeros = own.nonzero > own.samples / 2
+        if few_zeros.any():
+
+            def pick(rows: Features) -> Features:
+                return rows[:, columns]
+
+            fitted = cls.fit_blocks(own, lambda: map(pick, blocks()), lambda: pick(sample()), "standard", **how)
+            numbers = ~own.moments[2]
+            if (numbers & few_zeros).any():
+                offset = np.where(few_zeros, fitted.offset, 0.0)
+                return columns[numbers], offset[numbers], fitted.scale[numbers]
+        return columns[:0], np.empty(0), np.empty(0)
+
+    @cached_property
+    def filled(self) -> IntArray:
+        """Columns with few zeros of sparse data, which become other numbers than 0; all others stay 0."""
+        return np.flatnonzero(self.offset) if self.heat is not None else np.empty(0, np.intp)
+
+    def moves_zeros(self, planes: int) -> bool:
+        """Whether zeros become other integers in more columns than `filled`."""
+        return self.heat is None and bool(quantize(self.zero, planes, self.signed).any())
 
     def for_samples(self, features: Features) -> Self:
         """The same scaling for other samples, with their heat; `UserError` if a value is NaN or infinite."""
         statistics = _ranges(features)
+        statistics.nonzero[self.filled] = statistics.samples
         return self if self.heat is None else replace(self, heat=statistics.nonzero)
 
     def without_heat(self) -> Self:
@@ -197,7 +247,8 @@ class Scaling:
             other = "robust if the values far outside are errors" if self.kind == "standard" else "auto"
             remedy = f"choose the scaling {other}, or try their logarithm"
             if self.heat is not None:
-                remedy = "try their logarithm, or subtract a value in the middle"
+                remedy = "" if self.filled.size else "choose the scaling auto, or "
+                remedy += "try their logarithm"
             remarks.append(
                 f"with the scaling {self.kind} half of the values of {self._named(self.crowded, names)} lie within "
                 f"1/64 of the range, so that training hardly sees them differ: {remedy}"
@@ -234,22 +285,22 @@ _Map = tuple[FloatArray, FloatArray, bool]
 """Offset, scale, and whether the range is signed."""
 
 
-def _minmax(statistics: Statistics, planes: int) -> _Map:
+def _minmax(statistics: Statistics, planes: int, signed: bool) -> _Map:
     return statistics.low, reciprocal(statistics.half_span, statistics.constant), False
 
 
-def _maxabs(statistics: Statistics, planes: int) -> _Map:
+def _maxabs(statistics: Statistics, planes: int, signed: bool) -> _Map:
     scale = np.empty_like(statistics.low)
     for block in column_blocks(scale.size):
         magnitude = statistics.magnitude(block)
         half = magnitude / 2
         scale[block] = reciprocal(half, negligible(half, magnitude))
-    return np.broadcast_to(0.0, scale.shape), scale, bool((statistics.low < 0).any())
+    return np.broadcast_to(0.0, scale.shape), scale, signed or bool((statistics.low < 0).any())
 
 
-def _raw(statistics: Statistics, planes: int) -> _Map:
+def _raw(statistics: Statistics, planes: int, signed: bool) -> _Map:
     """The scale is such that a step of an integer is 2^k / 2^f, with f fraction bits."""
-    signed = bool((statistics.low < 0).any())
+    signed = signed or bool((statistics.low < 0).any())
     largest = float(max(-statistics.low.min(), statistics.high.max()))
     part, exponent = np.frexp(largest)
     fraction = planes - signed
@@ -340,12 +391,13 @@ def _levels_of_two(statistics: Statistics, planes: int) -> tuple[Any, FloatArray
 _MAPS = {"minmax": _minmax, "maxabs": _maxabs, "none": _raw}
 
 
-def _choose_sparse(statistics: Statistics, planes: int) -> tuple[str, str]:
-    _, scale, signed = _raw(statistics, planes)
+def _choose_sparse(statistics: Statistics, planes: int, numbers: IntArray) -> tuple[str, str]:
+    _, scale, signed = _raw(statistics, planes, bool(numbers.size))
+    but = f"; {numbers.size} features are scaled as dense ones" if numbers.size else ""
     kept = 0
     for block in column_blocks(scale.size):
         enough = statistics.magnitude(block) * scale[block] * steps(planes, signed) >= _KEPT_LEVELS
         kept += int(statistics.nonzero[block].sum(where=enough))
     if kept / max(1, int(statistics.nonzero.sum())) >= _KEPT_PART:
-        return "none", "the data are sparse, with values of comparable size"
-    return "maxabs", "the data are sparse, with values of different sizes"
+        return "none", f"the data are sparse, with values of comparable size{but}"
+    return "maxabs", f"the data are sparse, with values of different sizes{but}"

@@ -4,6 +4,7 @@ They are collected block by block: smallest and largest values, exact sums, and 
 sample. So every division of the samples gives the same bits.
 """
 
+import copy
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -114,6 +115,20 @@ class Statistics:
     @property
     def sparse(self) -> bool:
         return is_sparse(int(self.nonzero.sum()), self.samples * self.low.size)
+
+    def of(self, columns: IntArray) -> "Statistics":
+        """The ranges of some columns, of dense samples."""
+        some = Statistics(columns.size, self.samples)
+        some.low, some.high, some.nonzero = self.low[columns], self.high[columns], self.nonzero[columns]
+        some.samples, some.stored = self.samples, self.samples * columns.size
+        return some
+
+    def without(self, columns: IntArray) -> "Statistics":
+        """The ranges with zeros alone in some columns."""
+        others = copy.copy(self)
+        others.low, others.high, others.nonzero = self.low.copy(), self.high.copy(), self.nonzero.copy()
+        others.low[columns] = others.high[columns] = others.nonzero[columns] = 0
+        return others
 
     def add_sums(self, features: Features) -> None:
         """Add samples to ``sums``, once their ranges are known."""

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, TrainingRows
-from p4sgd.host.data.matrix import Features, each_block
+from p4sgd.host.data.matrix import Features, each_block, to_dense
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
-from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics
+from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics, scaled
 from p4sgd.host.errors import UserError, on_command_line, option
 from p4sgd.host.image.contents import Values, entry_places, own_words, pack_lines
 from p4sgd.host.image.file import store_images
@@ -67,10 +67,10 @@ def prepare_images(
     """
     samples, counts = labels.size, None
     if any(shard.lists_values for shard in shards):
-        if isinstance(scaling, Whitening) or quantize(scaling.zero, stored, scaling.signed).any():
+        if isinstance(scaling, Whitening) or scaling.moves_zeros(stored):
             kind = None if isinstance(scaling, Whitening) else scaling.kind
             raise zeros_error(kind, sparse=any(shard.config.sparse for shard in shards))
-        counts = count_values(data) if scaling.heat is None else scaling.heat
+        counts = count_values(data, scaling) if scaling.heat is None else scaling.heat
     padded = -(-samples // batch) * batch
     bias = shards[0].total > scaling.scale.size  # which is not a feature of the data
     # All workers share them: there may be many samples.
@@ -98,7 +98,9 @@ def prepare_images(
     own = images[data.communicator.rank :: data.communicator.size]
     if sample_ranks is not None:
         assert isinstance(data, Dataset)
-        own = [dataclasses.replace(images[0], room=_own_room(data, images[0], batch // BANKS, sample_ranks))]
+        assert isinstance(scaling, Scaling)
+        room = _own_room(data, images[0], batch // BANKS, sample_ranks, scaling.filled.size)
+        own = [dataclasses.replace(images[0], room=room)]
     blocks = _PackedBlocks(parts or data.parts, images, own, scaling, batch // BANKS, sample_ranks)
     remedy = on_command_line("keep the images in files by p4sgd data prepare", "use fewer samples")
     if stored > 1:
@@ -115,21 +117,22 @@ def pad_samples(values: IntArray, samples: int) -> npt.NDArray[np.int32]:
     return padded
 
 
-def count_values(data: TrainingRows) -> HeatArray:
-    """How many values of each column are not 0: int (features,)."""
+def count_values(data: TrainingRows, scaling: Scaling) -> HeatArray:
+    """How many values of each column are not 0, or become other numbers than 0: int (features,)."""
     extremes = Statistics(data.feature_count, data.samples)
     each_block(extremes.add, data.feature_blocks())
+    extremes.nonzero[scaling.filled] = data.samples
     return extremes.nonzero
 
 
-def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks) -> int:
+def _own_room(data: Dataset, image: Image, micro_batches: int, ranks: SampleRanks, filled: int) -> int:
     features = data.features
     if isinstance(features, np.ndarray):
         counts = np.count_nonzero(features, axis=1)
     else:
         counts = np.diff(features.indptr).astype(np.int64)
     holders = ranks.holders(np.arange(data.samples) // BANKS, micro_batches)
-    counts = data.in_order(counts) + int(image.bias)
+    counts = data.in_order(counts) + filled + int(image.bias)
     return int(counts[holders == ranks.rank].sum())
 
 
@@ -241,6 +244,12 @@ def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias:
         rows = np.repeat(np.arange(count), np.diff(features.indptr))
         columns = features.indices.astype(np.int64, copy=False)
         values = _quantize_stored(features, scaling, stored)
+        if (filled := scaling.filled).size:
+            others = scaling.offset[columns] == 0
+            whole = scaled(to_dense(features[:, filled]), scaling.offset[filled], scaling.scale[filled])
+            rows = np.append(rows[others], np.repeat(np.arange(count), filled.size))
+            columns = np.append(columns[others], np.tile(filled, count))
+            values = np.append(values[others], _quantize(whole, stored, scaling))
     biased = count if bias else 0
     return Values(
         np.append(rows, np.arange(biased)),

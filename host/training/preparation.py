@@ -241,7 +241,11 @@ def prepare_rows(
     )
     heat, nonzeros = None, 0
     if isinstance(scaling, Scaling) and scaling.heat is not None:
-        heat, nonzeros, scaling = partial(count_values, rows), int(scaling.heat.sum()), scaling.without_heat()
+        heat, nonzeros, scaling = (
+            partial(count_values, rows, scaling.without_heat()),
+            int(scaling.heat.sum()),
+            scaling.without_heat(),
+        )
     return Prepared(
         name=rows.name,
         space=space,

@@ -199,8 +199,9 @@ class Prepared:
     def penalty_unit(self) -> float:
         """Factor of a penalty for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
         with a deviation of 1 with those that centre, and of a scaled one otherwise."""
-        if self.scaling.kind == "none" and self.map.slope[0]:
-            return float(self.map.slope[0])
+        slope = self.map.slope[:1] if self.map.slope.strides == (0,) else self.map.slope
+        if self.scaling.kind == "none" and slope.any():
+            return float(np.median(slope))  # that of all features but the few with a scaling of their own
         form = self.features
         one = full_value(form.stored, form.signed)
         return one * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else one
@@ -218,7 +219,7 @@ class Prepared:
         weights, kind, size = self.targets.weights, self.scaling.kind, 1.0
         if kind == "none":
             size = min(1.0, 16 / self.penalty_unit)
-        elif kind not in CENTRED:
+        elif isinstance(self.scaling, Scaling) and kind not in CENTRED and not self.scaling.filled.size:
             size = math.sqrt(max(0.0, self.mean_square - options.bias) / self.width)
         return size * size / max(1, self.samples if weights is None else int(np.count_nonzero(weights))), l1
 

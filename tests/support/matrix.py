@@ -64,6 +64,7 @@ PROBLEMS = {
     "titanic by means": "titanic.csv --missing mean --precision 4 --ignore-column deck",
     "dates and codes": "visits.csv --dates parts --categorical ward --label-column ill",
     "days": "visits.csv --dates days --label-column ill --ignore-column ward",
+    "days as texts": "visits.csv --label-column ill",
     "other spelling": "spelt.csv --decimal , --thousands . --missing-values none. --missing mean --encoding cp1252",
     "words": "words.vw --hash-bits 10",
     "hashed numbers": "rcv1.libsvm --hash-bits 8",
@@ -181,6 +182,8 @@ MATRIX = {
     "titanic": "3 workers, folder, resumed, 2 ranks",
     "dates and codes": "2 workers, file parquet, folder, resumed, 2 ranks",
     "days": "file parquet, folder",
+    "days as texts": "sparse, 3 workers, all lines, directories, a sparse worker, no split, folder, folder, sparse, "
+    "resumed, 2 ranks, 2 ranks of samples, cluster with a sparse worker, Verilog",
     "other spelling": "folder, resumed, 2 ranks",
     "words": "3 workers, folder, directories, 2 ranks of samples",
     "importances": "folder",

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from p4sgd.host.data import Scaling
-from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.statistics import HeatArray
 from p4sgd.host.errors import UserError, option
 from p4sgd.host.image import Shard
@@ -287,6 +286,6 @@ def skipping_problem(
         )
     if isinstance(scaling, Whitening) or options.precondition != "none":
         return zeros_error(None, sparse=False)
-    if scaling is not None and quantize(scaling.zero, options.stored, scaling.signed).any():
+    if scaling is not None and scaling.moves_zeros(options.stored):
         return zeros_error(scaling.kind, sparse=False)
     return None

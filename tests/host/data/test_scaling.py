@@ -295,7 +295,26 @@ def test_of_sparse_data_columns_with_few_zeros_that_use_few_levels_are_told():
     texts = np.eye(200)[rng.integers(0, 200, 3000)]
     for first, second, told in ((income, year, (0, 1)), (np.log(income), year - 2021, ())):
         columns = np.column_stack([first, second, texts])
-        assert Scaling.fit(scipy.sparse.csr_array(columns), planes=8).crowded == told
+        sparse = scipy.sparse.csr_array(columns)
+        assert Scaling.fit(sparse, "maxabs").crowded == told
+        assert Scaling.fit(sparse).crowded == told[:1]
+        assert Scaling.fit(sparse, farthest=np.inf).crowded == ()
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, with_zeros])
+def test_numbers_among_texts_are_scaled_as_those_of_dense_data(form):
+    """Those with many zeros keep these, and so do texts, even if one is frequent."""
+    rng = np.random.default_rng(5)
+    numbers = np.column_stack([rng.normal(50, 9, 4000), rng.poisson(2, 4000) - 3.0, rng.poisson(0.3, 4000)])
+    texts = np.eye(200)[np.maximum(0, rng.integers(-250, 200, 4000))]
+    scaling, dense = Scaling.fit(form(np.hstack([numbers, texts]))), Scaling.fit(numbers)
+    assert (scaling.kind, scaling.signed, scaling.filled.tolist()) == ("none", True, [0, 1])
+    assert np.array_equal(scaling.scale[:3], dense.scale)
+    assert np.array_equal(scaling.offset[:2], dense.offset[:2])
+    assert not scaling.zero[2:].any()
+    assert np.array_equal(scaling.scale[3:], Scaling.fit(np.hstack([-numbers[:, :1] / 1e6, texts]), "none").scale[1:])
+    assert scaling.heat.tolist() == [4000, 4000, *np.count_nonzero(numbers[:, 2:], axis=0), *texts.sum(axis=0)]
+    assert Scaling.fit(form(texts)).offset.strides == (0,)
 
 
 @pytest.mark.parametrize("planes", [2, 4, 6, 8])
