@@ -1,7 +1,7 @@
 """What an image holds (:mod:`p4sgd.hw.spec.image`): lines or entries of some micro-batches, packed and read."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +9,9 @@ import numpy.typing as npt
 from p4sgd.host.image.image import EntryBlock, Image
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IntArray
-from p4sgd.hw.spec.image import BANK_BITS, ImageLayout, entry_words
+from p4sgd.hw.spec.image import BANK_BITS, ENTRY_KEY, ENTRY_MICRO_BATCH, ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
+from p4sgd.sim.compiled import compiled
 from p4sgd.sim.lines import TRANSPOSE
 from p4sgd.sim.sparse.entries import Directories, sort_words
 
@@ -104,9 +105,21 @@ def features_of(keys: npt.NDArray[np.uint32], layout: ImageLayout) -> IntArray:
 
 def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
     """Sorted words of the entries of a worker, whose ``places`` are those of columns in it, below 0 elsewhere."""
-    columns, integers = places[values.columns], values.values & np.uint8((1 << stored) - 1)
-    own = (columns >= 0) & (integers != 0)
-    return sort_words(entry_words(values.rows[own], columns[own], integers[own]))
+    words = np.empty(values.rows.size, np.uint64)
+    return sort_words(words[: _pack_words(*values, places, np.uint8((1 << stored) - 1), words)])
+
+
+@compiled("the sorting of sparse data", nogil=True)
+def _pack_words(rows: Any, columns: Any, values: Any, places: Any, mask: Any, words: Any) -> Any:
+    """`p4sgd.hw.spec.image.entry_words` of the values that have a place and are not 0; returns their number."""
+    count = np.uint64(0)
+    for entry in range(np.uint64(rows.size)):
+        row, place, value = np.uint64(rows[entry]), places[columns[entry]], values[entry] & mask
+        key = np.uint64(place) << np.uint64(BANK_BITS) | row % np.uint64(BANKS)
+        micro_batch = row // np.uint64(BANKS) << np.uint64(ENTRY_MICRO_BATCH)
+        words[count] = micro_batch | key << np.uint64(ENTRY_KEY) | np.uint64(value)
+        count += np.uint64(place >= 0 and value != 0)
+    return count
 
 
 def entries_of(image: Image, which: slice) -> EntryBlock:

@@ -288,7 +288,7 @@ def unpack_labels(content: npt.NDArray[np.uint8], *, weighted: bool) -> tuple[In
     return parts[:, 0].reshape(-1), parts[:, 1:].reshape(-1)
 
 
-_KEY, _MICRO_BATCH = 8, 40  # lowest bits of a key and a micro-batch in a word of `entry_words`; below is the value
+ENTRY_KEY, ENTRY_MICRO_BATCH = 8, 40  # lowest bits of a key and a micro-batch in a word of `entry_words`; below is the value
 
 
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
@@ -300,9 +300,9 @@ def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]
     words = columns.astype(np.uint64)
     words <<= np.uint64(BANK_BITS)
     words |= samples % np.uint64(BANKS)
-    words <<= np.uint64(_KEY)
+    words <<= np.uint64(ENTRY_KEY)
     words |= values
-    words |= samples // np.uint64(BANKS) << np.uint64(_MICRO_BATCH)
+    words |= samples // np.uint64(BANKS) << np.uint64(ENTRY_MICRO_BATCH)
     return words
 
 
@@ -310,5 +310,5 @@ def split_words(
     words: npt.NDArray[np.uint64], micro_batches: int
 ) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
     """Undo `entry_words`, sorted: number of entries of each micro-batch, keys, and values."""
-    counts = np.bincount((words >> np.uint64(_MICRO_BATCH)).astype(np.int64), minlength=micro_batches)
-    return counts, (words >> np.uint64(_KEY)).astype(np.uint32), words.astype(np.uint8)
+    counts = np.bincount((words >> np.uint64(ENTRY_MICRO_BATCH)).astype(np.int64), minlength=micro_batches)
+    return counts, (words >> np.uint64(ENTRY_KEY)).astype(np.uint32), words.astype(np.uint8)
