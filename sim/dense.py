@@ -302,7 +302,7 @@ def _dots(features: Any, others: Any, weights: Any) -> Any:
     return total, other
 
 
-@_compiled(nogil=True)
+@_compiled(nogil=True, fastmath=_SUMS)
 def _totals(
     features: Any, first: int, layout: Any, shift: int, own: Any, weights: Any, addends: Any, totals: Any
 ) -> None:
@@ -314,10 +314,10 @@ def _totals(
     units, workers, offset = layout.units, layout.workers, layout.offset
     half = np.int64((1 << shift) >> 1)  # an addend is half a step, less what the offset adds to its unit
     for unit in range(own[0], own[1]):
-        addends[unit] = half
-        if offset:
-            for weight in weights[units[unit] : units[unit + 1]]:
-                addends[unit] -= offset * np.int64(weight)
+        added = 0.0
+        for place in range(np.uint64(units[unit]), np.uint64(units[unit + 1])):
+            added += weights[place]
+        addends[unit] = half - offset * np.int64(added)
     for row in range(first, first + totals.shape[1], 2):  # micro-batches are whole
         for worker in range(totals.shape[0]):
             total = other = np.int64(0)
