@@ -116,6 +116,7 @@ _MOST_CLIENTS = 128
 
 _BATCH = 256  # most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few
 _POLL_S = 1.0  # how often to read from links without an event: one that was down may be up again
+_STRANGERS = 1000  # probes of strangers that are answered in this time: an answer may go to whom it does not concern
 
 
 _JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
@@ -161,6 +162,7 @@ class SoftwareAggregatorServer:
         self._waker, self._alarm = socket.socketpair()
         self._control.watch(self._alarm, lambda: self._alarm.recv(1))
         self._is_running = True
+        self.aggregator.limit_echoes(_STRANGERS)
 
     def run(self) -> None:
         """Serve until `stop`."""
@@ -169,6 +171,7 @@ class SoftwareAggregatorServer:
             self._control.turn(poll_at - time.monotonic())
             if time.monotonic() >= poll_at:
                 poll_at = time.monotonic() + _POLL_S
+                self.aggregator.limit_echoes(_STRANGERS)
                 for port in range(len(self._links)):
                     self._take(port)
 

@@ -90,6 +90,7 @@ class _State(NamedTuple):
     lengths: Numbers  # number of sums of each slot
     sums: Sums
     counts: Numbers  # counts of outcomes without a job, and of each place: (1 + jobs, outcomes)
+    echoes_left: Numbers
 
 
 class BatchAggregator:
@@ -116,7 +117,12 @@ class BatchAggregator:
             lengths=lengths,
             sums=np.zeros((jobs, slots, VALUES * max(1, most)), np.int32),
             counts=np.zeros((1 + jobs, _OUTCOMES), np.int64),
+            echoes_left=np.array([np.iinfo(np.int64).max]),
         )
+
+    def limit_echoes(self, most: int) -> None:
+        """Answer so many more probes that fail a check, and until the next call drop the others for it."""
+        self._state.echoes_left[0] = most
 
     @property
     def mac(self) -> int:
@@ -425,7 +431,7 @@ def _receive(
     state = _State(*fields)
     mac, most, place_of, known, members = state.mac, state.most, state.place_of, state.known, state.members
     rounds, aggregated, acknowledged, lengths = state.rounds, state.aggregated, state.acknowledged, state.lengths
-    sums, counts = state.sums, state.counts
+    sums, counts, echoes_left = state.sums, state.counts, state.echoes_left
     slots = rounds.shape[1]
     written = 0
     for row in range(count):
@@ -452,7 +458,8 @@ def _receive(
         else:
             failed = _failed_checks(frame, port, place, slots, members, known)
         slot = _load(frame, _SLOT, 2)
-        if kind == _PROBE:
+        if kind == _PROBE and (not failed or echoes_left[0] > 0):
+            echoes_left[0] -= failed != 0
             counts[1 + place, _ECHOED] += 1
             seen = (np.int64(0), np.int64(0), np.int64(0))
             workers = expected = np.int64(0)

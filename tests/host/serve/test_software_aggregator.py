@@ -12,6 +12,7 @@ import pytest
 from support.namespace import Namespace
 from support.switch import MAC, PROGRAM, from_worker, job_of, running, serving, worker_mac
 
+from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.serve.aggregator import SoftwareAggregatorServer
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet, PacketType
@@ -122,3 +123,20 @@ def test_what_is_for_all_goes_to_each_where_there_is_no_group(tmp_path):
             if ports[shard] == port
             for slot in range(slots)
         )
+
+
+def test_strangers_are_answered_again_after_a_while(namespace, served):
+    """However many probes of no job come at once."""
+    _, control = served
+    probe = Packet(PacketType.PROBE, 9, 0, 0, 0, 1, 1, destination=MAC, source=1).to_bytes()
+    with contextlib.closing(namespace.call(open_link, "w0")) as link:
+        end = time.monotonic() + 30
+        while not control.counters()["DROPPED_JOB"]:
+            assert time.monotonic() < end
+            for _ in range(500):
+                link.send(probe)
+        answered = control.counters()["ECHOES"]
+        assert answered >= 1000
+        while control.counters()["ECHOES"] == answered:
+            assert time.monotonic() < end
+            link.send(probe)

@@ -86,6 +86,18 @@ def test_a_million_forged_datagrams_change_a_counter(version, size):
     assert Packet.from_bytes(full, MOST_MICRO_BATCHES).values == (6,) * 16, "the sums are as before"
 
 
+def test_probes_of_strangers_are_answered_up_to_a_limit():
+    """Those of members always."""
+    batch = BatchAggregator(SLOTS, jobs=1, mac=MAC)
+    batch.begin(0, Job(1, (Member(1, 0),), 1 << 40, 0b1))
+    own, other = (Packet(PacketType.PROBE, job, 0, 0, 0, 1, 1, destination=MAC, source=1).to_bytes() for job in (1, 2))
+    assert len(answers_of(batch, [other] * 9, 0)) == 9
+    for _ in range(2):
+        batch.limit_echoes(3)
+        assert len(answers_of(batch, [other, own] * 5, 0)) == 3 + 5
+    assert batch.counters()["DROPPED_JOB"] == 2 * 2
+
+
 def test_the_check_is_that_of_zlib():
     rng = np.random.default_rng(default_seed())
     for size in (0, 1, 7, 8, 9, 46, 100):
