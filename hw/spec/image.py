@@ -288,7 +288,8 @@ def unpack_labels(content: npt.NDArray[np.uint8], *, weighted: bool) -> tuple[In
     return parts[:, 0].reshape(-1), parts[:, 1:].reshape(-1)
 
 
-ENTRY_KEY, ENTRY_MICRO_BATCH = 8, 40  # lowest bits of a key and a micro-batch in a word of `entry_words`; below is the value
+ENTRY_KEY, ENTRY_MICRO_BATCH = 8, 40
+"""Lowest bits of a key and of a micro-batch in a word of `entry_words`; below is the value."""
 
 
 def entry_words(rows: IntArray, columns: IntArray, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
