@@ -147,7 +147,7 @@ def test_dies_have_their_engines_beside_the_shell():
     assert advice_for_dies(dies) == []
     (full,) = advice_for_dies(shares_of_dies(config, board, [engine._replace(total=Resources(dsp=460)), worker]))
     assert full.startswith("die 0 is full: 101% of dsp that the shell leaves: take fewer engines")
-    unknown = dataclasses.replace(board, shell=Shell("of another vendor"))
+    unknown = dataclasses.replace(board, shell=Shell("vendor_other_gen3x16_xdma_1_202211_1"))
     assert shares_of_dies(config, unknown, [engine, worker]) == shares_of_dies(config, board, [engine]) == []
 
 
