@@ -176,7 +176,7 @@ class Scaling:
         heat = None
         if statistics.sparse and kind in ("maxabs", "none"):
             heat = statistics.nonzero.astype(heat_type(statistics.samples), copy=False)
-            heat[np.flatnonzero(offset)] = statistics.samples
+            heat[numbers[offset[numbers] != 0]] = statistics.samples
         order = statistics.order
         judged: np.ndarray | None = None  # all
         if order is None and heat is not None:  # of columns with few zeros
@@ -199,7 +199,8 @@ class Scaling:
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Columns of sparse data that are scaled as ``standard`` scales them, those of more than two values that are
         often not 0, if one has few zeros; and their offset, 0 where zeros are many and stay zeros, and scale."""
-        columns = np.flatnonzero((statistics.nonzero > _OFTEN * statistics.samples) & ~statistics.constant)
+        columns = np.flatnonzero(statistics.nonzero > int(_OFTEN * statistics.samples))  # of maybe millions
+        columns = columns[~statistics.of(columns).constant]
         own = statistics.of(columns)
         few_zeros = own.nonzero > own.samples / 2
         if few_zeros.any():
@@ -217,7 +218,8 @@ class Scaling:
     @cached_property
     def filled(self) -> IntArray:
         """Columns with few zeros of sparse data, which become other numbers than 0; all others stay 0."""
-        return np.flatnonzero(self.offset) if self.heat is not None else np.empty(0, np.intp)
+        alike = self.heat is None or self.offset.strides == (0,)  # a copy of millions of zeros would take memory
+        return np.empty(0, np.intp) if alike else np.flatnonzero(self.offset)
 
     def moves_zeros(self, planes: int) -> bool:
         """Whether zeros become other integers in more columns than `filled`."""

@@ -40,7 +40,7 @@ class Logistic(_OfClasses, Probabilistic):
 
     def farthest(self, share: float) -> float:
         # The rarer class may be 1/√share deviations from the mean of all, as a mean square; usual ranges suit 2.
-        return 1.0 if share >= _RARE else math.sqrt(_RARE / share)
+        return math.sqrt(_RARE / share) if 0 < share < _RARE else 1.0  # a part of a stream may lack a class
 
     def probabilities(self, z: FloatArray) -> FloatArray:
         return -self.psi(-z)
