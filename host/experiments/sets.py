@@ -180,14 +180,17 @@ def _docstrings() -> LabelledSet:
 
     texts, labels = list[str](), list[float]()
     for label, package in enumerate(("numpy", "scipy")):
-        seen = set[str]()
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if module.name.startswith("_") or module.name in ("conftest", "f2py", "distutils", "testing"):
+        found = set[str]()
+        for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if info.name.startswith("_") or info.name in ("conftest", "f2py", "distutils", "testing"):
                 continue
-            for member in vars(importlib.import_module(f"{package}.{module.name}")).values():
-                found = {part for part in (inspect.getdoc(member) or "").split("\n\n") if len(part.split()) >= 8}
-                texts += [part.replace(package, "") for part in sorted(found - seen)]
-                seen |= found
+            module = importlib.import_module(f"{package}.{info.name}")
+            for name in getattr(module, "__all__", ()):  # what else it has depends on what was imported before
+                parts = (inspect.getdoc(getattr(module, name)) or "").split("\n\n")
+                # Examples with random numbers and sets of names differ from process to process.
+                alike = (part for part in parts if "may vary" not in part and "deprecated" not in part)
+                found |= {part for part in alike if len(part.split()) >= 8}
+        texts += [part.replace(package, "") for part in sorted(found)]
         labels += [float(label)] * (len(texts) - len(labels))
     return LabelledSet(TfidfVectorizer(sublinear_tf=True).fit_transform(texts), np.array(labels), "logistic")
 
