@@ -240,6 +240,8 @@ class Scaling:
         remarks = []
         if not self.scale.any():
             remarks.append("all features are constant: only the intercept is fitted")
+        elif self.heat is None and (constant := tuple(np.flatnonzero(self.scale == 0).tolist())):
+            remarks.append(f"{self._named(constant, names)} are constant in the training samples, and have no effect")
         if self.clamped:
             remarks.append(
                 f"with the scaling robust training clamps values far outside that this loss depends on, of "

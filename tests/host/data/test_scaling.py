@@ -65,6 +65,9 @@ def test_constant_columns_and_rounding_noise_make_no_feature(value, form):
             scaling = Scaling.fit(form(column), kind)
             assert (scaling.scale.tolist(), scaling.apply(form(column)).any()) == ([0], False)
             assert scaling.remarks() == ("all features are constant: only the intercept is fitted",)
+            beside = Scaling.fit(np.hstack([column, np.arange(len(column)).reshape(-1, 1)]), kind)
+            said = "1 of 2 features (1 (a)) are constant in the training samples, and have no effect"
+            assert beside.remarks("ab") == (said,)
     one = 0 if abs(value) < TINY else np.sign(value)
     features = form(np.full((5, 1), value))
     assert Scaling.fit(features, "maxabs").apply(features)[:, 0].tolist() == pytest.approx([one] * 5, rel=1e-14)
