@@ -17,7 +17,11 @@ __all__ = ["GLMClassifier", "GLMRegressor", "load_model", "save_model"]
 def __getattr__(name: str) -> Any:
     """Import the estimators when one of their names is first used, and find out the version when it is asked for."""
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("p4sgd")
+        metadata = importlib.import_module("importlib.metadata")
+        try:
+            return metadata.version("p4sgd")
+        except metadata.PackageNotFoundError:
+            raise AttributeError("p4sgd is not installed, so that it has no __version__") from None
     if name in __all__:
         return getattr(importlib.import_module("p4sgd.host.estimators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -162,7 +162,8 @@ _LAST_DIGIT_NS = 0.001
 
 def _exceptions(calls: Sequence[Call], settings: str) -> Iterator[Problem]:
     """Timing is relaxed only for ``settings``, asynchronous resets and clock crossings, and no waiver is for all."""
-    holds: dict[str, int] = {}  # wanted of multicycle paths, by their ends
+    setups: dict[str, Call] = {}  # of multicycle paths, by their ends
+    holds: dict[str, Call] = {}
     for call in calls:
         ends = {way: given for way in ("from", "to", "through") if (given := call.option(way)) is not None}
         kind, _, to = ends.get("to", "").partition(" ")
@@ -174,13 +175,11 @@ def _exceptions(calls: Sequence[Call], settings: str) -> Iterator[Problem]:
                     text = f"only paths to {settings or 'nothing'} may take more than a cycle, not to {to or 'others'}"
                 elif cycles > SETTLE_CYCLES - hold:
                     text = f"{cycles} cycles for {to}, which has {SETTLE_CYCLES - hold}"
-                elif not hold:
-                    holds[to] = cycles - 1
-                elif cycles != holds.pop(to, None):
-                    text = f"hold of {to} is not one cycle less than its setup"
+                else:
+                    (holds if hold else setups)[to] = call
             case "set_false_path":
-                resets = kind == "get_pins" and all(re.search("/(PRE|CLR)$", pin) for pin in to.split())
-                if not resets and not re.fullmatch(r"get_ports (?!\w*clk)\w+", ends.get("from", "")):
+                resets = kind == "get_pins" and to and all(re.search("/(PRE|CLR)$", pin) for pin in to.split())
+                if not resets and ends.get("from") != "get_ports pcie_perst_n":
                     text = f"a false path to {to or 'everything'}, which is no asynchronous reset"
             case "set_max_delay" | "set_bus_skew":
                 if float(call.others[0]) > MAC_CLOCK_NS:
@@ -196,8 +195,12 @@ def _exceptions(calls: Sequence[Call], settings: str) -> Iterator[Problem]:
                     text = "a waiver needs -id, and a path of pins or cells in -from or -to"
         if text:
             yield Problem(call.file, text, call.line)
-    for to, cycles in holds.items():
-        yield Problem(calls[0].file, f"paths to {to} need set_multicycle_path -hold {cycles}")
+    for to, call in setups.items():
+        if to not in holds:
+            yield Problem(call.file, f"paths to {to} need set_multicycle_path -hold {int(call.others[0]) - 1}")
+    for to, call in holds.items():
+        if to not in setups or int(call.others[0]) != int(setups[to].others[0]) - 1:
+            yield Problem(call.file, f"hold of {to} is not one cycle less than its setup", call.line)
 
 
 def _skews(calls: Sequence[Call]) -> Iterator[Problem]:

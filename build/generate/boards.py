@@ -22,6 +22,17 @@ def _need_numbers(what: object, *names: str) -> None:
         _need(type(value) is int and value > 0, what, name, "a whole number from 1 on")
 
 
+def _need_text(what: object, name: str, pattern: str, wanted: str) -> None:
+    value = getattr(what, name)
+    _need(isinstance(value, str) and re.fullmatch(pattern, value) is not None, what, name, wanted)
+
+
+def _need_several(what: object, name: str, kind: type) -> None:
+    value = getattr(what, name)
+    right = isinstance(value, tuple) and len(value) > 0 and all(isinstance(each, kind) for each in value)
+    _need(right, what, name, f"one or more of the class {kind.__name__} in a tuple")
+
+
 @dataclass(frozen=True)
 class Hbm:
     """High-bandwidth memory: pseudo channels, half of them in each stack, each with an AXI port, and bytes of each."""
@@ -31,6 +42,7 @@ class Hbm:
 
     def __post_init__(self) -> None:
         _need_numbers(self, "channels", "channel_bytes")
+        _need(self.channels % 2 == 0, self, "channels", "even, as half of them are in each stack")
         _need(self.channel_bytes % _PAGE == 0, self, "channel_bytes", f"a multiple of {_PAGE}")
 
 
@@ -51,12 +63,14 @@ class Cage:
     reference_clock: str
 
     def __post_init__(self) -> None:
-        _need(re.fullmatch(r"CMACE4_X\d+Y\d+", self.mac) is not None, self, "mac", "a site such as CMACE4_X0Y5")
-        sites = re.fullmatch(r"(X\d+Y)(\d+)~\1(\d+)", self.lanes)
-        are_four = sites is not None and int(sites[3]) - int(sites[2]) + 1 == FEC_LANES
-        _need(are_four, self, "lanes", "four sites such as X0Y40~X0Y43")
-        is_number = re.fullmatch(r"\d+(\.\d+)?", self.reference_megahertz)
-        _need(is_number is not None, self, "reference_megahertz", "a number in quotes")
+        _need_text(self, "mac", r"CMACE4_X\d+Y\d+", "a site such as CMACE4_X0Y5")
+        four = "four sites such as X0Y40~X0Y43"
+        _need_text(self, "lanes", r"(X\d+Y)\d+~\1\d+", four)
+        first, last = re.findall(r"Y(\d+)", self.lanes)
+        _need(int(last) - int(first) + 1 == FEC_LANES, self, "lanes", four)
+        _need_text(self, "reference_megahertz", r"\d+(\.\d+)?", "a number in quotes")
+        for name in ("transceivers", "reference_clock"):
+            _need_text(self, name, r"\w+", "the name of an interface")
 
 
 @dataclass(frozen=True)
@@ -76,9 +90,14 @@ class Shell:
     left_source: str = ""
 
     def __post_init__(self) -> None:
-        _need(re.fullmatch(r"\w+", self.platform) is not None, self, "platform", "the name of a Vitis platform")
+        _need_text(self, "platform", r"\w+", "the name of a Vitis platform")
         _need_numbers(self, "free_megahertz")
-        _need(len(self.releases) > 0, self, "releases", "one or more")
+        _need_several(self, "releases", str)
+        known = isinstance(self.left, Mapping) and set(self.left) <= set(_RESOURCES)
+        _need(known, self, "left", f"a dict with keys of {', '.join(_RESOURCES)}")
+
+
+_RESOURCES = ("lut", "ff", "carry", "dsp", "bram", "uram")
 
 
 @dataclass(frozen=True)
@@ -106,14 +125,18 @@ class Board:
     source: str  # documents that the numbers are taken from
 
     def __post_init__(self) -> None:
+        for name in ("name", "part", "source"):
+            _need_text(self, name, ".+", "a text")
         _need_numbers(self, "lut", "ff", "bram", "uram", "dsp", "dies", "watts")
         for name in ("memory_die", "network_die"):
             _need(getattr(self, name) in range(self.dies), self, name, f"one of {self.dies} dies, counted from 0")
         for name, kind in (("hbm", Hbm), ("shell", Shell)):
             _need(isinstance(getattr(self, name), kind), self, name, f"of the class {kind.__name__}")
-        _need(len(self.cages) > 0, self, "cages", "one or more")
+        _need_several(self, "cages", Cage)
         for name, numbers in self.shell.left.items():
-            if len(numbers) != self.dies or not all(0 <= number <= getattr(self, name) for number in numbers):
+            can_be = range(getattr(self, name) + 1)
+            each_die = isinstance(numbers, tuple) and len(numbers) == self.dies
+            if not each_die or not all(number in can_be for number in numbers):
                 raise ValueError(f"left of Shell must have {self.dies} numbers of {name}, not {numbers}")
 
     @property

@@ -175,6 +175,7 @@ FAULTS = {
         ("-from [get_pins {adapter/counters/shown_held_reg[*]/C}]", "", "a waiver needs -id, and a path"),
         ("shown_held_reg[*]/C", "held_reg[*]/C", "the Verilog has no adapter/counters/held_reg"),
         ("*_reg/PRE}]", "*_reg/D}]", "no asynchronous reset"),
+        ("set_false_path -to [get_pins {", "set_false_path -to [get_pins {}] ;# {", "no asynchronous reset"),
     ],
     ("vivado", "scripts", "floorplan.tcl"): [
         ("engine0", "engine99", "the Verilog has no worker/engine99"),
@@ -272,6 +273,7 @@ FAULTS = {
     ("vivado", "scripts", "board.xdc"): [
         ("PACKAGE_PIN D32", "PACKAGE_PIN D33", r"xdc:\d+: port hbm_cattrip is at D33; .* pin D32"),
         ("[get_ports pcie_perst_n]", "[get_ports perst_n]", "pcie_perst_n is at nowhere.* perst_n is at BH26;"),
+        ("false_path -from [get_ports pcie_perst_n]", "false_path -from [get_ports gt_rxp]", "no asynchronous reset"),
     ],
     ("vivado", "scripts", "package_p4sgd_worker.tcl"): [
         ("gmem1 0x078", "gmem1 0x07c", "register gmem1 is at 0x07c; LABELS_ADDRESS_LOW is at 0x078"),
@@ -299,6 +301,12 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
         folder = replace(folder, manifest=folder.manifest | {"kernels": {}, "tops": tops})
     found = "\n".join(map(str, CHECKS[name].function(folder)))
     assert re.search(message, found, re.DOTALL), found
+
+
+def test_a_hold_may_come_before_its_setup(vivado_folder, tmp_path):
+    lines = [f"set_multicycle_path -{way} -to $settings\n" for way in ("setup 4", "hold 3")]
+    folder = plant(vivado_folder, tmp_path, "p4sgd_worker.xdc", "".join(lines), "".join(lines[::-1]))
+    assert not list(CHECKS["scripts"].function(open_folder(folder)))
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def compiled_stages(context):
 
 
 def test_compiles_for_tofino(tmp_path):
-    """By the commands that `p4sgd switch build` prints, and of the usual size, into as many stages as it has steps."""
+    """By the commands that `p4sgd switch build` prints, and of the usual size, into at most nine stages."""
     missing = [name for name in ("p4c", "p4c-barefoot", "bfas", "p4c-gen-bfrt-conf") if not shutil.which(name)]
     if missing:
         pytest.skip(f"{', '.join(missing)} of p4c with its Tofino backend not on the path")
