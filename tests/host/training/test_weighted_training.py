@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from support.results import assert_same
 from support.targets import targets
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.sample_numbers import importances
 from p4sgd.host.devices import open_device
@@ -43,6 +43,13 @@ def test_equal_weights_are_as_good_as_none(more):
     none = dataset(LOSSES[more.get("loss", "logistic")].task, weighted=False)
     equal = dataclasses.replace(none, sample_weights=np.full(none.samples, 0.3))
     assert_same(run(none, **more), run(equal, **more))
+
+
+def test_ranges_of_skewed_columns_do_not_depend_on_weights():
+    x = np.random.default_rng(5).lognormal(size=(900, 1))
+    data = Dataset(x, (x[:, 0] > np.quantile(x, 0.99)).astype(np.float64), "made")
+    none, balanced = (run(data, class_weight=each, epochs=1).model.scaling for each in (None, "balanced"))
+    assert none.scale == balanced.scale < 0.9 * Scaling.fit(x).scale
 
 
 @pytest.mark.parametrize("weighted", [False, True])
