@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -32,6 +33,9 @@ from p4sgd.host.training.softmax import Softmax, fit_softmax
 from p4sgd.host.training.start import Start
 from p4sgd.host.training.workers import Workers
 from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+_BLAS = threading.Lock()
+"""Its limit of threads is that of the process: who leaves one that began in another would keep it for ever."""
 
 
 def train(
@@ -202,6 +206,7 @@ def _softmax(
             own = (1.0 if own is None else own) / np.where(totals > 0, totals, 1.0)[classes]
         samples[name] = z, classes, own
     used = np.count_nonzero(functools.reduce(np.logical_or, (row.coefficients != 0 for row in model.rows)))
-    with threadpool_limits(1, "blas"):  # its matrices are small: other threads would wait, which takes processor time
-        found = fit_softmax(samples["train"], samples.get("validation"), int(used), prepared.strengths(options)[0])
+    strength = prepared.strengths(options)[0]
+    with _BLAS, threadpool_limits(1, "blas"):  # its matrices are small: threads that wait would take processor time
+        found = fit_softmax(samples["train"], samples.get("validation"), int(used), strength)
     return broadcast(prepared.communicator, found)

@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from support.skewed import DISTRIBUTIONS
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
+from p4sgd.host.data.matrix import pick_columns
 from p4sgd.host.data.quantization import feature_values, quantize, steps
 from p4sgd.host.data.scaling import CENTRED, KINDS, REACH, bias_integer
 from p4sgd.host.data.statistics import Statistics, find_extremes, order_statistics, scaled
@@ -112,7 +114,7 @@ def test_auto(data, planes, kind, why):
     """Data that may not be centred, because they store few values, are not, even if they should be."""
     scaling = Scaling.fit(data, planes=planes)
     assert (scaling.kind, why in scaling.reason) == (kind, True), scaling.reason
-    given = find_extremes((data,), data.shape[1], 300), lambda: (data,), lambda: data
+    given = find_extremes((data,), data.shape[1], 300), lambda: (data,), lambda _: data
     centrable = isinstance(data, np.ndarray) or data.nnz > THIN.nnz
     assert (Scaling.fit_blocks(*given, "auto", planes=planes, centred=True).kind in CENTRED) == centrable
     for chosen in CENTRED:
@@ -149,7 +151,7 @@ def test_formats_and_divisions_of_the_samples_give_the_same_bits(
         try:
             statistics = find_extremes(parts, features.shape[1], features.shape[0])
             how = {"planes": planes, "farthest": farthest}
-            scaling = Scaling.fit_blocks(statistics, lambda: parts, lambda: features, kind, **how)
+            scaling = Scaling.fit_blocks(statistics, lambda: parts, partial(pick_columns, features), kind, **how)
         except UserError as error:
             return str(error)
         about = scaling.kind, scaling.reason, scaling.signed, scaling.crowded
@@ -328,7 +330,7 @@ def test_a_range_is_as_wide_as_costs_least(planes):
     half = slice(0, 1500), slice(1500, None)
     statistics = find_extremes([columns[part] for part in half], columns.shape[1], 3000)
     blocks = lambda: (columns[part] for part in half)  # noqa: E731
-    scaling = Scaling.fit_blocks(statistics, blocks, lambda: columns, "auto", planes=planes, farthest=np.inf)
+    scaling = Scaling.fit_blocks(statistics, blocks, lambda _: columns, "auto", planes=planes, farthest=np.inf)
     narrow, one = Scaling.fit(columns, "standard", planes=planes), steps(planes, True)
     assert (scaling.kind, scaling.crowded) == ("standard", ())
     wider = np.flatnonzero(scaling.scale < narrow.scale)

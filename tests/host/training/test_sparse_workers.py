@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from support.events import events
 
-from p4sgd.host.data import Dataset
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.devices import open_device
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.hw.spec.config import WorkerConfig
@@ -47,3 +47,15 @@ def test_arrays_of_a_million_columns(scaling, l2, first, others):
     print(peaks)
     assert peaks[0] < first
     assert max(peaks[1:]) < others
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_quantiles_of_a_number_are_those_of_as_many_samples_however_many_texts_there_are(form, monkeypatch):
+    monkeypatch.setattr("p4sgd.host.data.statistics._QUANTILE_VALUES", 256)
+    rng = np.random.default_rng(8)
+    x = np.hstack([rng.lognormal(size=(256, 1)), np.eye(300)[rng.integers(0, 300, 256)]])
+    data = Dataset(form(x), (x[:, 0] > 1) * 1.0, "made")
+    found = train(
+        data, TrainingOptions(epochs=1), open_device("emulator", WorkerConfig.sparse_worker(), 1)
+    ).model.scaling
+    assert found.scale[0] == Scaling.fit(x[:, :1]).scale
