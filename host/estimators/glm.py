@@ -34,7 +34,7 @@ from p4sgd.host.losses import ELSEWHERE, LOSSES, Task
 from p4sgd.host.run.request import TrainingRequest
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
-from p4sgd.host.training.events import ConvergenceRemark, Events, Note
+from p4sgd.host.training.events import ConvergenceRemark, Events, Note, ScalingRemark
 from p4sgd.host.training.model_file import Model, ModelSet
 from p4sgd.host.training.start import Start
 
@@ -45,8 +45,8 @@ _ONE_EACH = "give a number for each sample"
 
 
 class _Shown(Events):
-    """Remarks of a run as warnings of Python, those on convergence not of a ``passing`` model; and if ``verbose`` all
-    remarks and its epochs after ``before``, printed."""
+    """Remarks of a run as warnings of Python, those on scaling and convergence not of a ``passing`` model; and if
+    ``verbose`` all remarks and its epochs after ``before``, printed."""
 
     def __init__(self, before: int, *, passing: bool, verbose: bool) -> None:
         self._before = before
@@ -63,9 +63,9 @@ class _Shown(Events):
 
     def remark(self, text: str) -> None:
         self._print(text)
-        converges = not isinstance(text, ConvergenceRemark)
-        if not isinstance(text, Note) and (converges or not self._passing):
-            warn(str(text), UserWarning if converges else ConvergenceWarning)
+        quiet = (Note, ScalingRemark, ConvergenceRemark) if self._passing else Note
+        if not isinstance(text, quiet):
+            warn(str(text), ConvergenceWarning if isinstance(text, ConvergenceRemark) else UserWarning)
 
     def warning(self, text: str) -> None:
         warn(text)

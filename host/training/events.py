@@ -36,6 +36,10 @@ class ConvergenceRemark(str):
     """A remark that training has diverged, or has not converged."""
 
 
+class ScalingRemark(str):
+    """A remark on what the scaling that is chosen makes of features."""
+
+
 def plain_metrics(metrics: dict[str, float]) -> dict[str, float | None]:
     """For JSON: a metric without a value (NaN) is ``None``."""
     return {name: value if value == value else None for name, value in metrics.items()}

@@ -32,6 +32,7 @@ from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.precondition import Moments, Whitening
 from p4sgd.host.training.class_weights import BALANCED, check_class_weight, weigh
 from p4sgd.host.training.dealing.columns import deal_columns
+from p4sgd.host.training.events import ScalingRemark
 from p4sgd.host.training.hardware_features import feature_sums, hardware_values, mean_square, square_norms
 from p4sgd.host.training.offsets import check_offsets, without_offsets
 from p4sgd.host.training.options import TrainingOptions
@@ -113,11 +114,13 @@ def prepare(
     else:
         scaling = start.scaling.for_samples(data.features)
     sums = not (options.bias and start.refit) or validation is not None or test
+    # A scaling that was made before is of other samples.
+    on_scaling = map(ScalingRemark, scaling.remarks(data.space.names) if start.scaling is None else ())
     return dataclasses.replace(
         prepare_rows(data, data.space, scaling, targets, options, placement, sums=sums),
         train=data,
         validation=validation,
-        remarks=(*data.remarks, *targets.remarks, *scaling.remarks(data.space.names)),
+        remarks=(*data.remarks, *targets.remarks, *on_scaling),
         whitening_times=times,
     )
 
