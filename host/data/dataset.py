@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
-from p4sgd.host.data.matrix import Features, checked, stored_values, to_dense
+from p4sgd.host.data.matrix import Features, checked, pick_columns, stored_values, to_dense
 from p4sgd.host.data.sample_numbers import WEIGHT, check_numbers, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.fixed import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -162,9 +163,13 @@ class Dataset:
         """Rows of ``features`` that are samples of a block, in order."""
         return which if self.row_order is None else self.row_order[which]
 
-    def local_features(self, which: slice) -> Features:
-        """Features of the samples of a block, in order."""
-        return self.features[self.local_rows(which)]
+    def local_features(self, which: slice, columns: IntArray | None = None) -> Features:
+        """Features of the samples of a block, in order, or some of them."""
+        rows: Any = self.local_rows(which)
+        if isinstance(self.features, np.ndarray) and columns is not None and not isinstance(rows, slice):
+            some: Features = self.features[np.ix_(rows, columns)]  # without a copy of all columns
+            return some
+        return pick_columns(self.features[rows], columns)
 
     def rows(self, which: slice) -> FloatArray:
         """`local_features` as a dense float64 array; keep the block small."""
@@ -227,7 +232,7 @@ class TrainingRows(Protocol):
 
     def feature_blocks(self) -> Iterable[Features]: ...
 
-    def local_features(self, which: slice) -> Features: ...
+    def local_features(self, which: slice, columns: IntArray | None = None) -> Features: ...
 
 
 Labelled: TypeAlias = Dataset | LabelledSamples

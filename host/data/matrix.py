@@ -8,6 +8,7 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.errors import UserError
+from p4sgd.hw.spec.fixed import IntArray
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -81,6 +82,11 @@ def stored_values(features: Features) -> int:
 def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:
     """Samples as an array, which is not copied."""
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def pick_columns(features: Features, columns: IntArray | None) -> Features:
+    """Some columns of a matrix; with ``None`` all, without a copy."""
+    return features if columns is None else features[:, columns]
 
 
 def join_rows(parts: list[Features]) -> Features:

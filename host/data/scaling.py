@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 
-from p4sgd.host.data.matrix import Features, each_block, to_dense
+from p4sgd.host.data.matrix import Features, each_block, pick_columns, to_dense
 from p4sgd.host.data.quantization import quantize, steps
 from p4sgd.host.data.statistics import (
     SMALLEST_SPAN,
@@ -113,7 +113,7 @@ class Scaling:
     @classmethod
     def fit(cls, features: Features, kind: str = "auto", *, planes: int = 8, farthest: float = 1.0) -> Self:
         """`fit_blocks` of samples, float (samples, features); `UserError` if a value is not finite."""
-        given = _ranges(features), lambda: (features,), lambda: features
+        given = _ranges(features), lambda: (features,), partial(pick_columns, features)
         return cls.fit_blocks(*given, kind, planes=planes, farthest=farthest)
 
     @classmethod
@@ -121,7 +121,7 @@ class Scaling:
         cls,
         statistics: Statistics,
         blocks: Callable[[], Iterable[Features]],
-        sample: Callable[[], Features],
+        sample: Callable[[IntArray | None], Features],
         kind: str,
         *,
         planes: int,
@@ -131,10 +131,10 @@ class Scaling:
         """Choose offset and scale for the columns of a training set, stored with 1 to 8 ``planes``; see README.md.
 
         ``statistics`` have the ranges of the samples, and ``blocks`` reads these, for kinds that centre. ``sample``
-        reads those that quantiles are taken from, which must not depend on blocks. With ``centred``
-        ``auto`` has to centre the features, if they may be. Values far outside may matter to what is fitted: ranges of
-        ``standard`` are so wide that they lose least, but at most ``farthest`` times as wide as usual, from 1 to
-        infinity. Raises `UserError` if there is no such kind, or if sparse data cannot have it.
+        reads those that quantiles are taken from, some columns or all, which must not depend on blocks. With
+        ``centred`` ``auto`` has to centre the features, if they may be. Values far outside may matter to what is
+        fitted: ranges of ``standard`` are so wide that they lose least, but at most ``farthest`` times as wide as
+        usual, from 1 to infinity. Raises `UserError` if there is no such kind, or if sparse data cannot have it.
         """
         if kind not in KINDS:
             raise UserError(f"there is no scaling {kind!r}: choose one of {', '.join(KINDS)}")
@@ -148,7 +148,7 @@ class Scaling:
         if kind in CENTRED or (kind == "auto" and not sparse):
             each_block(statistics.add_sums, blocks())
         if kind in CENTRED or not sparse:
-            statistics.order = order_statistics(sample())
+            statistics.order = order_statistics(sample(None))
         reason, others = "", statistics
         numbers: IntArray = np.empty(0, np.intp)
         if kind == "auto" and sparse and planes > 1:
@@ -181,7 +181,7 @@ class Scaling:
         judged: np.ndarray | None = None  # all
         if order is None and heat is not None:  # of columns with few zeros
             judged = np.flatnonzero(statistics.nonzero > statistics.samples / 2)
-            order = order_statistics(sample()[:, judged]) if judged.size else None
+            order = order_statistics(sample(judged)) if judged.size else None
         if order is not None and kind != "robust":
             middle = (order[3] / 2 - order[2] / 2) * (scale if judged is None else scale[judged]) * 2 / (1 + signed)
             wider = farthest if kind == "standard" or numbers.size else 1.0
@@ -194,7 +194,7 @@ class Scaling:
         cls,
         statistics: Statistics,
         blocks: Callable[[], Iterable[Features]],
-        sample: Callable[[], Features],
+        sample: Callable[[IntArray | None], Features],
         **how: Any,
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Columns of sparse data that are scaled as ``standard`` scales them, those of more than two values that are
@@ -204,11 +204,8 @@ class Scaling:
         own = statistics.of(columns)
         few_zeros = own.nonzero > own.samples / 2
         if few_zeros.any():
-
-            def pick(rows: Features) -> Features:
-                return rows[:, columns]
-
-            fitted = cls.fit_blocks(own, lambda: map(pick, blocks()), lambda: pick(sample()), "standard", **how)
+            picked = lambda: (pick_columns(block, columns) for block in blocks()), lambda _: sample(columns)
+            fitted = cls.fit_blocks(own, *picked, "standard", **how)
             numbers = ~own.moments[2]
             if (numbers & few_zeros).any():
                 offset = np.where(few_zeros, fitted.offset, 0.0)

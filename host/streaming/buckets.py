@@ -15,9 +15,10 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dataset import Dataset
-from p4sgd.host.data.matrix import Features, join_rows
+from p4sgd.host.data.matrix import Features, join_rows, pick_columns
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
 from p4sgd.host.streaming.manifest import Array
+from p4sgd.hw.spec.fixed import IntArray
 
 
 class Buckets:
@@ -94,11 +95,12 @@ class SortedRows:
     def _as_dataset(self, features: Features) -> Dataset:
         return Dataset(features, np.zeros(features.shape[0]), self.name)
 
-    def local_features(self, which: slice) -> Features:
+    def local_features(self, which: slice, columns: IntArray | None = None) -> Features:
         parts: list[Features] = []
         for begin in range(0, which.stop, self.buckets.rows):
             count = min(self.buckets.rows, self.samples - begin)
-            parts.append(self.buckets.load(self.first + len(parts), count)[: which.stop - begin])
+            part = self.buckets.load(self.first + len(parts), count)[: which.stop - begin]
+            parts.append(pick_columns(part, columns))
         return join_rows(parts)
 
 

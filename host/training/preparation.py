@@ -17,7 +17,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
 from p4sgd.host.data.encoding import EncodingFit
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
-from p4sgd.host.data.matrix import each_block
+from p4sgd.host.data.matrix import Features, each_block
 from p4sgd.host.data.order import Order, shuffle, split
 from p4sgd.host.data.scaling import CENTRED
 from p4sgd.host.data.statistics import QUANTILE_SAMPLES, FloatArray, Statistics, find_extremes, quantile_rows
@@ -38,7 +38,7 @@ from p4sgd.host.training.offsets import check_offsets, without_offsets
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, Targets
 from p4sgd.host.training.start import Start
-from p4sgd.hw.spec.fixed import MAX_PRECISION
+from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
 
 if TYPE_CHECKING:
@@ -177,10 +177,15 @@ def fit_scaling(
     """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
     `UserError` if the data are sparse and would have to be centred."""
     whitened = options.precondition != "none"
+
+    def sample(columns: IntArray | None) -> Features:
+        count = rows.feature_count if columns is None else columns.size
+        return rows.local_features(slice(quantile_rows(rows.samples, count)), columns)
+
     scaling = Scaling.fit_blocks(
         extremes,
         rows.feature_blocks,
-        lambda: rows.local_features(slice(quantile_rows(rows.samples, rows.feature_count))),
+        sample,
         options.scaling,
         planes=MAX_PRECISION if whitened else options.stored,  # whitened features are scaled only to a grid
         farthest=get_loss(options.loss).farthest(broadcast(rows.communicator, targets.rarer_share)),

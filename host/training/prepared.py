@@ -13,7 +13,7 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_numbers import average, importances, relative
+from p4sgd.host.data.sample_numbers import importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
 from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
@@ -82,11 +82,13 @@ class Targets:
 
     @property
     def rarer_share(self) -> float:
-        """Part of the samples, by weight, that are of the rarer of two classes; 1/2 if there are not two."""
+        """Part of the samples, those of weight 0 aside, that are of the rarer of two classes; 1/2 if there are not two.
+        Like the statistics of columns it counts samples, whatever they weigh."""
         if len(self.coding.rows) > 1 or self.coding.task is not Task.CLASSIFICATION:
             return 0.5
         labels, (coding,) = self.coding.of_row(self.labels, 0), self.coding.rows
-        share = average(labels == coding.classes[1], self.weights)
+        counted = labels if self.weights is None else labels[self.weights > 0]
+        share = np.count_nonzero(counted == coding.classes[1]) / counted.size
         return min(share, 1 - share)
 
     def of_row(self, row: int) -> "Targets":
