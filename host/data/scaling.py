@@ -59,9 +59,14 @@ _KEPT_LEVELS, _KEPT_PART = 8, 0.95
 """`auto` chooses raw values if this part of those that are not 0 are in columns that keep so many levels up to their
 largest magnitude."""
 
-_OFTEN = 0.05
+_OFTEN, _MANY = 0.05, 1 << 16
 """Columns of sparse data are often not 0 if more than this part of their values are: with many texts these are
-numbers."""
+numbers. If these are so many columns, only those with few zeros are."""
+
+_MOSTLY, _LEAST_DEVIATION = 0.98, 0.05
+"""A column of few zeros is no word if at most 2 % are, or its deviation is less than this part of its largest
+magnitude, which `maxabs` makes the range. Frequent words of documentation and sources, as counts or tf-idf, are in at
+most 96.5 % of the documents, unless these are long, and have deviations from 0.07 on."""
 
 _NAMED = 5
 """Most columns that a remark names."""
@@ -152,7 +157,7 @@ class Scaling:
         reason, others = "", statistics
         numbers: IntArray = np.empty(0, np.intp)
         if kind == "auto" and sparse and planes > 1:
-            numbers, *own = cls._fit_numbers(statistics, blocks, sample, planes=planes, farthest=farthest)
+            numbers, *own = cls._fit_numbers(statistics, blocks, sample, planes, farthest)
             others = statistics.without(numbers) if numbers.size else others
         clamped: tuple[int, ...] = ()
         crowded: tuple[int, ...] = ()
@@ -195,21 +200,31 @@ class Scaling:
         statistics: Statistics,
         blocks: Callable[[], Iterable[Features]],
         sample: Callable[[IntArray | None], Features],
-        **how: Any,
+        planes: int,
+        farthest: float,
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Columns of sparse data that are scaled as ``standard`` scales them, those of more than two values that are
-        often not 0, if one has few zeros; and their offset, 0 where zeros are many and stay zeros, and scale."""
+        """Columns of sparse data that are scaled as ``standard`` scales them, and their offset, 0 where zeros are many
+        and stay zeros, and scale: those that are often not 0 and have more than two values or no 0, if one of few zeros
+        is no word."""
         columns = np.flatnonzero(statistics.nonzero > int(_OFTEN * statistics.samples))  # of maybe millions
+        if columns.size > _MANY:
+            columns = columns[statistics.nonzero[columns] > statistics.samples / 2]
         columns = columns[~statistics.of(columns).constant]
         own = statistics.of(columns)
         few_zeros = own.nonzero > own.samples / 2
         if few_zeros.any():
-            picked = lambda: (pick_columns(block, columns) for block in blocks()), lambda _: sample(columns)
-            fitted = cls.fit_blocks(own, *picked, "standard", **how)
-            numbers = ~own.moments[2]
-            if (numbers & few_zeros).any():
-                offset = np.where(few_zeros, fitted.offset, 0.0)
-                return columns[numbers], offset[numbers], fitted.scale[numbers]
+            picked = lambda: map(partial(pick_columns, columns=columns), blocks()), lambda _: sample(columns)
+            fitted = cls.fit_blocks(own, *picked, "standard", planes=planes, farthest=farthest)
+            numbers = ~own.moments[2] | (own.nonzero == own.samples)
+            largest, lost = own.magnitude(), own.nonzero > _MOSTLY * own.samples
+            if _choose_sparse(statistics, planes, columns[:0])[0] == "maxabs":
+                lost |= own.moments[1] * own.half_span < _LEAST_DEVIATION / 2 * largest
+            if (numbers & few_zeros & lost).any():
+                offset, scale = fitted.offset, fitted.scale
+                # The range about 0 goes as far as that about the mean, or to the largest magnitude.
+                wide = np.maximum(scale / (1 + np.abs(offset) * scale), reciprocal(largest / 2, largest == 0))
+                scale = np.where(few_zeros, scale, np.minimum(scale, wide))
+                return columns[numbers], np.where(few_zeros, offset, 0.0)[numbers], scale[numbers]
         return columns[:0], np.empty(0), np.empty(0)
 
     @cached_property
@@ -248,7 +263,7 @@ class Scaling:
             other = "robust if the values far outside are errors" if self.kind == "standard" else "auto"
             remedy = f"choose the scaling {other}, or try their logarithm"
             if self.heat is not None:
-                remedy = "" if self.filled.size else "choose the scaling auto, or "
+                remedy = "" if self.reason else "choose the scaling auto, or "  # which it was if it has a reason
                 remedy += "try their logarithm"
             remarks.append(
                 f"with the scaling {self.kind} half of the values of {self._named(self.crowded, names)} lie within "

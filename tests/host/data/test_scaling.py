@@ -304,22 +304,48 @@ def test_of_sparse_data_columns_with_few_zeros_that_use_few_levels_are_told():
         assert Scaling.fit(sparse, "maxabs").crowded == told
         assert Scaling.fit(sparse).crowded == told[:1]
         assert Scaling.fit(sparse, farthest=np.inf).crowded == ()
+        for kind, advised in (("auto", False), ("maxabs", True)):
+            remarks = Scaling.fit(sparse, kind).remarks()
+            assert ["the scaling auto" in remark for remark in remarks] == [advised] * (told != ())
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, with_zeros])
 def test_numbers_among_texts_are_scaled_as_those_of_dense_data(form):
     """Those with many zeros keep these, and so do texts, even if one is frequent."""
     rng = np.random.default_rng(5)
-    numbers = np.column_stack([rng.normal(50, 9, 4000), rng.poisson(2, 4000) - 3.0, rng.poisson(0.3, 4000)])
+    numbers = np.column_stack([rng.normal(50, 5, 4000), rng.poisson(2, 4000) - 3.0, rng.poisson(0.3, 4000)])
     texts = np.eye(200)[np.maximum(0, rng.integers(-250, 200, 4000))]
     scaling, dense = Scaling.fit(form(np.hstack([numbers, texts]))), Scaling.fit(numbers)
     assert (scaling.kind, scaling.signed, scaling.filled.tolist()) == ("none", True, [0, 1])
-    assert np.array_equal(scaling.scale[:3], dense.scale)
+    assert np.array_equal(scaling.scale[:2], dense.scale[:2])
+    assert scaling.scale[2] == pytest.approx(1 / numbers[:, 2].max()), "from 0, not from the mean"
     assert np.array_equal(scaling.offset[:2], dense.offset[:2])
     assert not scaling.zero[2:].any()
     assert np.array_equal(scaling.scale[3:], Scaling.fit(np.hstack([-numbers[:, :1] / 1e6, texts]), "none").scale[1:])
     assert scaling.heat.tolist() == [4000, 4000, *np.count_nonzero(numbers[:, 2:], axis=0), *texts.sum(axis=0)]
     assert Scaling.fit(form(texts)).offset.strides == (0,)
+
+
+@pytest.mark.parametrize("planes", [3, 4, 8])
+def test_numbers_with_many_zeros_are_not_clamped_for_a_lack_of_an_offset(planes):
+    rng = np.random.default_rng(6)
+    columns = [rng.normal(9, 1, 4000) * (rng.random(4000) < 0.3), rng.integers(2019, 2021, 4000)]
+    columns = np.column_stack([*columns, np.eye(200)[rng.integers(0, 200, 4000)]])
+    scaling = Scaling.fit(columns, planes=planes)
+    assert scaling.filled.tolist() == [1], "two values without a zero are a number"
+    assert np.unique(quantize(scaling.apply(columns), planes, True)[:, 1]).size == 2
+    assert np.quantile(scaling.apply(columns)[:, 0], 0.98) <= 1
+
+
+def test_frequent_words_are_no_numbers():
+    """Unless they are in almost every text; then all words that are often not 0 are."""
+    rng = np.random.default_rng(7)
+    counts = np.minimum(rng.poisson(np.append(np.geomspace(2.5, 0.1, 40), [0.005] * 999), size=(1000, 1039)), 9)
+    for words in (counts, np.sqrt(counts), counts * np.geomspace(1e-3, 1, 1039)):
+        found = Scaling.fit(scipy.sparse.csr_array(words))
+        assert (found.filled.size, found.signed) == (0, False)
+        beside = Scaling.fit(scipy.sparse.csr_array(np.hstack([words, rng.integers(1, 99, (1000, 1))])))
+        assert beside.filled.size == np.count_nonzero(np.count_nonzero(words, axis=0) > 500) + 1 > 9
 
 
 @pytest.mark.parametrize("planes", [2, 4, 6, 8])
