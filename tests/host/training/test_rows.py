@@ -1,6 +1,8 @@
 """Models of several rows: each row is the model of a run of its own with its rate, and together they are one model."""
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from support.results import assert_same
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
-from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, train
+from p4sgd.host.training import ResultSet, StopReason, TrainingOptions, train, trainer
 from p4sgd.host.training.metrics import measure_model, score
 from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.hw.spec.config import WorkerConfig
@@ -119,6 +121,20 @@ def test_a_file_has_all_rows(tmp_path, options):
     assert (loaded.coefficients.shape, loaded.intercept.shape) == ((4, 12), (4,))
     assert {loaded.labels.name(label) for label in loaded.predict(data)} <= set(names)
     assert isinstance(run(dataset(classes=2, names=names[:2])).model, Model)
+
+
+def test_only_one_thread_limits_those_of_blas(monkeypatch):
+    """If it began while another's limit is set, it would set that again at its end, for ever."""
+    both = threading.Barrier(2)
+
+    def fit(*_):
+        with pytest.raises(threading.BrokenBarrierError):
+            both.wait(0.3)
+
+    monkeypatch.setattr(trainer, "fit_softmax", fit)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, [dataset(seed=seed) for seed in range(2)]))
+    assert both.broken
 
 
 def test_probabilities_are_those_of_one_against_the_rest():
