@@ -84,7 +84,7 @@ class Lines:
         ]
         merged = np.bitwise_or.reduce(np.stack(bits).reshape(self.engines, self.ports, -1), axis=1)
         used = np.unpackbits(merged, axis=1, bitorder="little").astype(np.bool_)
-        return np.pad(used, ((0, 0), (0, -used.shape[1] % self.unit))).reshape(-1, self.unit)
+        return used.reshape(-1, self.unit)
 
 
 @compiled("the emulator's loops", nogil=True)

@@ -296,6 +296,8 @@ class Inputs:
             raise EmulatorError(f"worker {worker.index}: a weight of a sample is not in 0..1")
         self.regions: list[tuple[int, int, int]] = []
         """Memories of the features, addresses and bytes."""
+        if self.settings.chunks * config.lanes % self.settings.unit:
+            raise EmulatorError(f"worker {worker.index}: {self.settings.chunks} chunks are no whole number of units")
         self.source: Source = self._entries(total) if config.sparse else self._lines(total)
 
     def _lines(self, micro_batches: int) -> Lines | Directories:
@@ -325,8 +327,6 @@ class Inputs:
             raise EmulatorError(f"worker {self.worker.index}: memory 0 does not say where entries begin")
         keys, values = read(1, "<u4", int(starts[-1])), read(2, "u1", int(starts[-1]))
         shape = config.engines, settings.chunks * config.lanes
-        if shape[1] % settings.unit:
-            raise EmulatorError(f"worker {self.worker.index}: {settings.chunks} chunks are no whole number of units")
         return Entries(starts, keys, values, settings.features, settings.unit, shape)
 
     def _read(self, memory: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:

@@ -212,6 +212,7 @@ def test_activations_of_any_planes(config, columns, samples, planes, signed, see
         (registers.JOB, {"job": 0, "shard": 1, "workers": 2}, r"shard.*\[1, 1\]"),
         (registers.MINI_BATCHES, {"value": 1000}, "not written"),
         (registers.LABELS_ADDRESS[0], {"value": 32}, "4096"),
+        (registers.FORMAT, {"precision": 4, "stored": 8, "unit_chunks": 1}, "worker 0: 3 chunks are no whole number"),
         (None, {}, r"\[0\] were not started"),
     ],
 )
