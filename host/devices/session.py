@@ -133,6 +133,7 @@ class Session:
             )
         self.micro_batches = 1
         self._settings: RunSettings | None = None
+        self._written: RunSettings | None = None  # those that the registers have
         self._plan: MessageTimes | None = None
         self._table: LossTable | None = None
         self._planned_for = 0
@@ -166,7 +167,7 @@ class Session:
 
     def upload(self, images: Sequence[WorkerImage]) -> None:
         """Write the image of every worker of this process. The device may keep references: they must not change."""
-        self._settings = None
+        self._written = None
         by_shard = {each.shard: image for each, image in zip(self._members, images, strict=True)}
         for each in self._holders:
             image = by_shard[each.shard]
@@ -196,7 +197,7 @@ class Session:
         """Write the loss table of every worker; a `ValueError` if it does not fit (`LossTable.refine`)."""
         if table is self._table:
             return
-        self._table = table
+        self._table = None
         for each in self._holders:
             refined = table.refine(each.worker.config.table_segments)
             each.client.write(registers.TABLE_SHIFT, value=refined.shift)
@@ -204,11 +205,12 @@ class Session:
             for slope, intercept in zip(refined.slope.tolist(), refined.intercept.tolist(), strict=True):
                 each.client.write(registers.TABLE_SLOPE, value=slope)
                 each.client.write(registers.TABLE_INTERCEPT, value=intercept)
+        self._table = table
 
     def configure(self, settings: RunSettings) -> None:
         """Write the settings of the next runs to every worker, with the chunks of its own image in place of
         ``settings.chunks``. A `UserError` if a worker is too small for the run."""
-        if settings == self._settings:  # the registers have them
+        if settings == self._written:
             return
         form, count = settings.features, settings.micro_batches
         for each in self._members:
@@ -222,7 +224,7 @@ class Session:
                 own.check_fits(each.worker.config, each.longest)
             except ValueError as error:
                 raise UserError(str(error)) from error
-        self._settings = settings
+        self._settings, self._written = settings, None
         if self._planned_for != count:
             self._planned_for, self._plan = 0, None
             self._seconds.clear()
@@ -231,6 +233,7 @@ class Session:
         for each in self._holders:
             _write_settings(each.client, each.image, settings)
         self._divide(settings.mini_batches, self.micro_batches)
+        self._written = settings
 
     def plan_packets(self) -> None:
         """Plan how many micro-batches a packet has, for the settings of the last `configure`: by short runs.
@@ -251,11 +254,13 @@ class Session:
             return None if taken is None else (taken, broadcast(self._ranks, time.perf_counter() - begin))
 
         most = min(count, self.most) if self._merge is None else 0
+        self._written = None  # also if a run fails
         self._plan = plan_packets(measure, count, self._cut(count), most)
         self._planned_for = count
         if self._plan is not None:
             self.micro_batches = self._plan.messages[0]
         self._divide(settings.mini_batches, self.micro_batches)
+        self._written = settings
 
     def _cut(self, count: int) -> int:
         """Micro-batches in each of the fewest packets of a mini-batch of ``count``, about equally many."""

@@ -388,6 +388,18 @@ def test_packets_are_planned_by_short_runs(device):
     assert session.message_times is None, "there is nothing to plan"
 
 
+def test_settings_are_written_again_if_a_run_for_a_plan_has_failed(device):
+    """Which has fewer mini-batches and other packets."""
+    session = loaded(speaking(device, [46, 46], 46))
+    fail_with(device, 0, memory_error=1)
+    with pytest.raises(P4sgdError, match="memory error"):
+        session.plan_packets()
+    assert device.workers[1].field(registers.MINI_BATCHES) < SETTINGS.mini_batches
+    fail_with(device, 0)
+    session.configure(SETTINGS)
+    assert [worker.field(registers.MINI_BATCHES) for worker in device.workers] == [SETTINGS.mini_batches] * 2
+
+
 @pytest.mark.parametrize(("aggregator", "merged"), [(0, 1), (46, 2)])
 def test_nothing_is_planned_with_hardware_or_without_counters(device, aggregator, merged):
     session = loaded(speaking(device, [46, 46], aggregator))
