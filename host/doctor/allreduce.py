@@ -1,7 +1,6 @@
 """A check of AllReduce: a small training job whose exact weights are known."""
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.aggregators.controller import Controller
 from p4sgd.host.devices.device import Device
@@ -106,11 +105,15 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) ->
         sent, resent, changed = sent + total, resent + again, changed + wrong
     after, names = aggregator.counters(), ("FULLS_TO_ONE", "CLEARS_TO_ONE", "DROPPED_CHECK")
     answered = {f"aggregator_{name.lower()}": after[name] - before[name] for name in names if name in after}
-    findings = []
+    findings, lost = list[Finding](), answered.get("aggregator_dropped_check", 0)
+    # If not, a worker that sent again may only have waited for another.
+    alone = not changed.any() and not lost and bool(receives.all())
     for worker in range(session.workers):
         own = {"packets": sent, "sent_again": resent, "dropped_check": changed}
         evidence = {name: int(counts[worker]) for name, counts in own.items()} | answered
-        findings += judge(worker, "allreduce", evidence, _why_resent(worker, receives, evidence))
+        findings += judge(worker, "allreduce", evidence, _why_resent(evidence, bool(receives[worker]), alone))
+    if lost:
+        findings += judge(None, "allreduce", answered, _changed(lost, "the aggregator"))
     for worker, (weights, expected) in enumerate(zip(trial.read_weights(), trial.weights, strict=True)):
         wrong = int(np.count_nonzero(weights != expected))
         problem = Problem(
@@ -121,19 +124,23 @@ def examine_allreduce(session: Session, trial: Trial, aggregator: Controller) ->
     return findings
 
 
-def _why_resent(worker: int, receives: npt.NDArray[np.bool_], evidence: dict[str, int]) -> Problem | None:
-    if changed := evidence["dropped_check"] + evidence.get("aggregator_dropped_check", 0):
-        return Problem(
-            f"{changed} packets to it or to the aggregator were changed on the way, behind right checksums",
-            "look for a network card, a switch or a machine whose memory is faulty; weights stay right all the same",
-        )
-    if not receives[worker]:
+def _changed(packets: int, receiver: str) -> Problem:
+    return Problem(
+        f"{packets} packets to {receiver} were changed on the way, behind right checksums",
+        "look for a network card, a switch or a machine whose memory is faulty; weights stay right all the same",
+    )
+
+
+def _why_resent(evidence: dict[str, int], receives: bool, alone: bool) -> Problem | None:
+    if changed := evidence["dropped_check"]:
+        return _changed(changed, "it")
+    if not receives:
         return Problem(
             "it receives no multicast frames of the aggregator, only those that are sent to it alone",
             "check that the job's ports at the aggregator include the worker's, and that switches on the way forward "
             "the group address to it",
         )
-    if not evidence["sent_again"] or not receives.all():  # else it only waited for one that receives nothing
+    if not evidence["sent_again"] or not alone:
         return None
     return Problem(
         f"it sent {evidence['sent_again']} of {evidence['packets']} packets again, which should not be necessary",
