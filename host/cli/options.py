@@ -210,7 +210,7 @@ link_faults = together(
     _faults(
         "p4sgd.sim.network.faults:PROGRAM_FAULTS",
         "of the network with a probability, as in link_loss=0.02; repeatable. link_change flips bits of packets where "
-        "no checksum of the network is.",
+        "no checksum of the network is: of those that have their own, between programs.",
     ),
     count("--seed", 0, "Seed of the random numbers of --fault.", default=0),
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from p4sgd.host.errors import UserError
 from p4sgd.host.links.link import Link
+from p4sgd.hw.spec.packet import KEYED_VERSION
 from p4sgd.hw.spec.udp import ETHERNET_BYTES
 from p4sgd.sim.network.faults import DIRECTIONS, PROGRAM_CHANCES, Losses, chances_of
 
@@ -32,8 +33,9 @@ class _Direction:
         return copies
 
     def _changed(self, frame: bytes) -> bytes:
-        """A frame of which perhaps one to eight bits behind the addresses are flipped."""
-        if not self._change or self._rng.random() >= self._change:
+        """A frame of which perhaps one to eight bits behind the addresses are flipped, if it has a check."""
+        has_check = len(frame) > ETHERNET_BYTES and frame[ETHERNET_BYTES] >> 4 == KEYED_VERSION
+        if not has_check or not self._change or self._rng.random() >= self._change:
             return frame
         changed = bytearray(frame)
         for bit in self._rng.sample(range(8 * ETHERNET_BYTES, 8 * len(frame)), self._rng.randint(1, 8)):

@@ -69,7 +69,7 @@ def test_a_seed_decides_all_and_bursts_end():
 
 def test_changed_frames_keep_their_addresses():
     """One to eight bits of the share that was told are flipped."""
-    wire, frame = Wire(), bytes(range(80))
+    wire, frame = Wire(), bytes([*range(14), 0x21, *range(15, 80)])  # version 2 has a check
     link = FaultyLink(wire, {"up_change": 0.25}, default_seed())
     for _ in range(4000):
         link.send(frame)
@@ -77,3 +77,8 @@ def test_changed_frames_keep_their_addresses():
     assert 800 < sum(map(bool, flipped)) < 1200
     assert {each.bit_count() for each in flipped} == set(range(9))
     assert not any(each >> 8 * (80 - 14) for each in flipped)
+    others = [frame[:14], frame[:14] + bytes([0x11]) + frame[15:]]
+    spared = FaultyLink(wire, {"link_change": 1.0}, 0)
+    for other in others:
+        spared.send(other)
+    assert wire.sent[-2:] == others
