@@ -236,7 +236,9 @@ _crc32 = compiled(PURPOSE)(crc32)
 
 @compiled(PURPOSE)
 def check_of_values(frame: Bytes, size: int) -> Any:
-    """The first part of the check of a frame of version 2: of key and values."""
+    """The first part of the check of a frame of version 2: of key and values. 0 for version 1, which has no check."""
+    if np.int64(frame[_TYPE]) >> 4 != KEYED_VERSION:
+        return np.int64(0)
     return _crc32(frame, _KEY, size, 0)
 
 
