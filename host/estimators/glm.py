@@ -36,6 +36,7 @@ from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import EpochRecord, ResultSet, StopReason, TrainingOptions, TrainingResult
 from p4sgd.host.training.events import ConvergenceRemark, Events, Note, ScalingRemark
 from p4sgd.host.training.model_file import Model, ModelSet
+from p4sgd.host.training.rate import ENOUGH_EPOCHS
 from p4sgd.host.training.start import Start
 
 _NO_Y = "no_validation"  # for `validate_data`
@@ -75,12 +76,21 @@ class _Shown(Events):
             print(text, flush=True)
 
 
+def _still_falls(result: TrainingResult, tolerance: float) -> bool:
+    """Whether a run of too few epochs for a remark of its own has one, or ends with progress: as solvers of
+    scikit-learn that reach ``max_iter``, it may not have converged."""
+    *before, last = (record.metrics[result.monitored] for record in result.history)
+    few = result.stopped is StopReason.EPOCHS and len(before) < ENOUGH_EPOCHS - 1
+    return few and (not before or last < min(before) * (1 - tolerance))
+
+
 class GLM(BaseEstimator):
     """Base of both estimators."""
 
     _classifies: ClassVar[bool]
 
     loss: str
+    tolerance: float
     missing: str
     dates: str
     device: str
@@ -132,7 +142,7 @@ class GLM(BaseEstimator):
 
     def _train(
         self, data: Dataset, options: TrainingOptions, start: Start, before: int = 0, *, passing: bool = False
-    ) -> None:
+    ) -> TrainingResult | ResultSet:
         """Train, and keep the model and what is known of the run; epochs ``before`` are not shown. A ``passing`` model
         will be made anew of more samples."""
         chosen = options.to_json()
@@ -152,6 +162,7 @@ class GLM(BaseEstimator):
         self._keep(result)
         if result.stopped is StopReason.INTERRUPTED:
             raise KeyboardInterrupt  # what is around this, such as a search, is to end, too
+        return result
 
     def _keep(self, result: TrainingResult | ResultSet) -> None:
         self.model_ = result.model
@@ -178,8 +189,14 @@ class GLM(BaseEstimator):
 
     def _fit(self, data: Dataset) -> Self:
         # scikit-learn has checked what y is.
-        self._train(data, self._options(), self._start(partial=False) or Start(guess=False))
+        result = self._train(data, self._options(), self._start(partial=False) or Start(guess=False))
         self._beginning = None
+        rows = result.rows if isinstance(result, ResultSet) else (result,)
+        told = any(isinstance(text, ConvergenceRemark) for text in result.remarks)
+        if not told and any(_still_falls(row, self.tolerance) for row in rows):
+            text = f"training has not converged in {self.n_iter_} epoch{'s' * (self.n_iter_ > 1)}: raise epochs"
+            _Shown(0, passing=False, verbose=bool(self.verbose)).remark(ConvergenceRemark(text))
+            self.remarks_.append(text)
         return self
 
     def _partial_fit(self, X: Any, data: Dataset, coding: LabelCoding | None) -> Self:

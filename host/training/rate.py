@@ -31,6 +31,9 @@ _NEGLIGIBLE = 1e-3
 _WORSE = 0.05
 """Part of the least loss on held-out samples by which the last one is above it if the model overfits."""
 
+ENOUGH_EPOCHS = 5
+"""Fewest epochs that tell where a loss tends to."""
+
 _CLOSE = 0.01
 """Part of the final loss by which a loss may exceed it and count as converged."""
 
@@ -281,7 +284,7 @@ def estimate_more_epochs(losses: Sequence[float], negligible: float = 0.0) -> in
     if there are fewer than five.
     """
     epochs = len(losses)
-    if epochs < 5 or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
+    if epochs < ENOUGH_EPOCHS or min(losses[:-1]) <= losses[-1] or losses[-1] <= negligible:
         return None
     step = epochs // 3
     before, last = losses[-1 - 2 * step] - losses[-1 - step], losses[-1 - step] - losses[-1]
