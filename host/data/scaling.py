@@ -103,7 +103,8 @@ class Scaling:
     kinds that centre leave some values outside, to be clamped, and so does ``auto`` in some columns of sparse data.
     ``crowded`` are columns whose values use almost none of the levels, ``clamped`` those of which ``robust`` clamps
     what the loss depends on, for remarks. ``heat``, int (features,), counts the training samples that have each
-    feature, if the data are sparse and their zeros stay zeros, except in `filled`.
+    feature, if the data are sparse and their zeros stay zeros, except in `filled`. ``common`` is the scale of all
+    columns that are no numbers among texts with ``none``, else 0.
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Scaling:
     crowded: tuple[int, ...] = ()
     clamped: tuple[int, ...] = ()
     heat: HeatArray | None = None
+    common: float = 0.0
 
     @classmethod
     def fit(cls, features: Features, kind: str = "auto", *, planes: int = 8, farthest: float = 1.0) -> Self:
@@ -175,6 +177,7 @@ class Scaling:
             offset, scale, signed = _centred(statistics, half_centre, width, reach, planes)
         else:
             offset, scale, signed = _MAPS[kind](others, planes, bool(numbers.size))
+        common = float(scale[0]) if kind == "none" else 0.0
         if numbers.size:
             offset, scale = offset.copy(), scale.copy()
             offset[numbers], scale[numbers] = own
@@ -192,7 +195,7 @@ class Scaling:
             wider = farthest if kind == "standard" or numbers.size else 1.0
             close = np.flatnonzero((middle > 0) & (middle < _CROWDED / wider))
             crowded = tuple((close if judged is None else judged[close]).tolist())
-        return cls(kind, offset, scale, signed, reason, crowded, clamped, heat)
+        return cls(kind, offset, scale, signed, reason, crowded, clamped, heat, common)
 
     @classmethod
     def _fit_numbers(

@@ -195,7 +195,8 @@ class PreparedFolder(PreparedData):
         manifest = self.manifest
         offset, scale = join_scaling(self._images)
         if manifest.options["precondition"] == "none":
-            return Scaling(manifest.scaling, offset, scale, manifest.signed, manifest.reason, heat=self._heat)
+            about = manifest.scaling, offset, scale, manifest.signed, manifest.reason
+            return Scaling(*about, heat=self._heat, common=manifest.common)
         matrix, exponent, centre = map(self._array, Array.WHITENING)
         grid = Scaling(manifest.scaling, offset, scale, signed=True, reason=manifest.reason)
         return Whitening(grid, centre, matrix, exponent, manifest.signed)

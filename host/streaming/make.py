@@ -347,6 +347,7 @@ class _Preparation:
             reason=scaling.reason,
             remarks=prepared.remarks,
             signed=scaling.signed,
+            common=scaling.common if isinstance(scaling, Scaling) else 0.0,
             labels=targets.coding,
             mean_square=prepared.mean_square,
             files=hash_files(work, names, self.on_progress),

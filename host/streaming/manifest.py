@@ -24,7 +24,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 MANIFEST = "manifest.json"
 """Name of the manifest in its folder. A folder without it is unfinished."""
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Increased whenever a reader of the old version would misread the new one."""
 
 _KIND = FileKind("p4sgd-prepared", FORMAT_VERSION, "manifest of prepared data", "prepare the data again")
@@ -68,8 +68,8 @@ class FileFacts:
 class Manifest:
     """Description of prepared data, with the options that are chosen then (`Fact.PREPARED`), and of files, by name.
 
-    For scaling, reason and sign see `p4sgd.host.data.Scaling`; offset and scale of every feature are in the images. Of
-    whitened features it is the scaling before that.
+    For scaling, reason, sign and common scale see `p4sgd.host.data.Scaling`; offset and scale of every feature are in
+    the images. Of whitened features it is the scaling before that.
     """
 
     source: SourceFacts
@@ -83,6 +83,7 @@ class Manifest:
     reason: str
     remarks: tuple[str, ...]
     signed: bool
+    common: float
     labels: LabelCoding
     mean_square: float
     files: dict[str, FileFacts]

@@ -266,6 +266,7 @@ class _ScalingFacts:
     kind: str
     signed: bool
     keeps_zeros: bool
+    common: float | None = None  # which files of earlier versions lack
 
 
 def save_model(model: Model | ModelSet, path: Path) -> None:
@@ -289,7 +290,7 @@ def save_model(model: Model | ModelSet, path: Path) -> None:
         grid = fitted if isinstance(fitted, Scaling) else fitted.scaling
         for name, values in (("offset", grid.offset), ("scale", grid.scale)):
             arrays[f"scaling_{name}"] = values[:1] if (values == values[0]).all() else values
-        facts = _ScalingFacts(grid.kind, fitted.signed, grid.heat is not None)
+        facts = _ScalingFacts(grid.kind, fitted.signed, grid.heat is not None, grid.common)
         if grid is not fitted:
             arrays |= {f"whitening_{name}": getattr(fitted, name) for name in _WHITENING}
     training, more = model.training, dict[str, Any]()
@@ -407,7 +408,9 @@ def _scaling(arrays: Arrays, header: Any, features: int) -> "Scaling | Whitening
     )
     if "whitening_matrix" not in arrays:
         heat = np.broadcast_to(np.int32(0), features) if facts.keeps_zeros else None
-        return Scaling(facts.kind, offset, scale, facts.signed, heat=heat)
+        alike = float(scale[0]) if facts.kind == "none" else 0.0
+        common = alike if facts.common is None else facts.common
+        return Scaling(facts.kind, offset, scale, facts.signed, heat=heat, common=common)
     from p4sgd.host.precondition import BLOCK, Whitening
 
     matrix, exponent, centre = (arrays[f"whitening_{name}"].astype(kind) for name, kind in _WHITENING.items())

@@ -201,11 +201,10 @@ class Prepared:
     def penalty_unit(self) -> float:
         """Factor of a penalty for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
         with a deviation of 1 with those that centre, and of a scaled one otherwise."""
-        slope = self.map.slope[:1] if self.map.slope.strides == (0,) else self.map.slope
-        if self.scaling.kind == "none" and slope.any():
-            return float(np.median(slope))  # that of all features but the few with a scaling of their own
         form = self.features
         one = full_value(form.stored, form.signed)
+        if isinstance(self.scaling, Scaling) and self.scaling.common:
+            return one * self.scaling.common
         return one * deviation(form.stored, form.signed) if self.scaling.kind in CENTRED else one
 
     def strengths(self, options: TrainingOptions) -> tuple[float, float]:
@@ -213,7 +212,8 @@ class Prepared:
 
         If the data decide, that of L2 is 1 / samples, like C = 1 of scikit-learn after its StandardScaler, or on raw
         features (scaling ``none``). Columns that are scaled by extremes, which a single value may stretch, count as if
-        their values had a mean square of 1, and raw ones below 1/16 as if the largest were about that.
+        their values had a mean square of 1, unless there are numbers that are centred, and raw ones below 1/16 as if
+        the largest were about that.
         """
         l2, l1 = options.penalties
         if l2 is not None:

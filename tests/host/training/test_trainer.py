@@ -29,7 +29,7 @@ from p4sgd.host.training import StopReason, TrainingOptions, train
 from p4sgd.host.training.epoch_metrics import fit_intercept, quantised_activations
 from p4sgd.host.training.events import SILENT
 from p4sgd.host.training.metrics import score
-from p4sgd.host.training.model_file import Model
+from p4sgd.host.training.model_file import Model, load_model, save_model
 from p4sgd.host.training.options import declarations
 from p4sgd.host.training.preparation import check_memory
 from p4sgd.hw.spec.config import WorkerConfig
@@ -157,6 +157,20 @@ def test_objective_has_the_penalties(scaling, width, precision):
         assert metrics["objective"] == pytest.approx(metrics["train_loss"] + penalty)
     if scaling != "none" or precision > 1:  # else training sees no feature but the constant one
         assert (w**2).sum() < ((run(l2=0.0, **options).model.coefficients * scale) ** 2).sum()
+
+
+def test_the_penalty_on_texts_is_that_on_raw_features_however_many_numbers_there_are(tmp_path):
+    rng = np.random.default_rng(7)
+    x = rng.exponential(1000, (400, 101))
+    x[24:, 1:51] = 0
+    x[:, 51:] = rng.random((400, 50)) < 0.015
+    result = run(Dataset(scipy.sparse.csr_array(x), (x[:, 0] > 700) * 1.0, "made"), epochs=2, l2=0.05)
+    model = result.model
+    assert (model.scaling.kind, np.unique(model.scaling.scale[51:]).tolist()) == ("none", [model.scaling.common])
+    w = model.coefficients * model.scaling.common / model.scaling.scale
+    assert result.metrics["objective"] == pytest.approx(result.metrics["train_loss"] + 0.025 * (w**2).sum())
+    save_model(model, tmp_path / "made.model")
+    assert load_model(tmp_path / "made.model").scaling.common == model.scaling.common
 
 
 @pytest.mark.parametrize("weighted", [False, True])
