@@ -99,6 +99,8 @@ def drift_remark(fitted: "Scaling | Whitening | None", data: Dataset) -> str | N
     if scipy.sparse.issparse(rows):
         outside = np.abs(scaling.apply_stored(rows)) > farthest
         beyond = np.bincount(rows.indices[outside], minlength=data.feature_count)
+        zeros = count - np.bincount(rows.indices, minlength=data.feature_count)
+        beyond += np.where(np.abs(scaling.zero) > farthest, zeros, 0)
     else:
         scaled = scaling.apply(rows)
         if not scaling.signed:  # from [0, 1]

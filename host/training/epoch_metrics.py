@@ -235,7 +235,7 @@ class EpochMetrics:
         prepared, scaling = self._prepared, self._prepared.scaling
         train, known = prepared.train, prepared.space.count
         if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(train.features, np.ndarray):
-            return None  # features of sparse data are not clamped
+            return None  # of sparse data only numbers are clamped, which are not looked at here
         what = f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where "
         if not isinstance(scaling, Scaling):
             return f"{what}whitened features are rounded and clamped: leave {option('precondition')} out"

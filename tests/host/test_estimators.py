@@ -30,8 +30,10 @@ from support.failing_device import FailingDevice
 
 from p4sgd import GLMClassifier, GLMRegressor, load_model, save_model
 from p4sgd.host import devices, estimators
+from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.synth import make_table
 from p4sgd.host.errors import P4sgdError
+from p4sgd.host.estimators.stream import drift_remark
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.run.training_run import TrainingRun
 from p4sgd.host.training import TrainingOptions, model_file
@@ -336,6 +338,18 @@ def test_epochs_of_partial_fit_are_those_of_a_run(case, schedule):
         ours_rates, rates = ([record["learning_rate"] for record in each.history_] for each in (ours, whole))
         assert ours_rates == rates
     assert whole.model_.training["epoch"] == 3, "the last epoch was compared"
+
+
+def test_zeros_that_sparse_data_do_not_store_may_have_drifted():
+    rng = np.random.default_rng(4)
+    x = np.hstack([rng.integers(2020, 2026, (200, 1)), np.eye(300)[rng.integers(0, 300, 200)]])
+    scaling = Scaling.fit(scipy.sparse.csr_array(x))
+    lacking = x.copy()
+    lacking[:150, 0] = 0
+    for rows, drifted in ((x, False), (lacking, True)):
+        for form in (np.asarray, scipy.sparse.csr_array):
+            remark = drift_remark(scaling, Dataset(form(rows), np.zeros(200), "made"))
+            assert ("most values of 1 of 301 features" in (remark or "")) == drifted
 
 
 def test_partial_fit_on_a_stream():
