@@ -149,9 +149,10 @@ class RackAddress(AggregatorAddress, frozen=True, forbid_unknown_fields=True, kw
 class NetworkOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How long workers wait for answers, and the settings of boards' links.
 
-    An unanswered packet is sent again after ``resend_us`` microseconds, by processes later if answers take longer, and
-    ``resends`` times in all, 0 for ever; the time between doubles ``doublings`` times. ``rs_fec`` is forward error
-    correction (IEEE 802.3 clause 91) of boards' links, on which both ends must agree.
+    An unanswered packet is sent again after ``resend_us`` microseconds, and ``resends`` times in all, 0 for ever; the
+    time between doubles ``doublings`` times. If answers take longer, processes wait longer at once, up to the longest
+    of these times. ``rs_fec`` is forward error correction (IEEE 802.3 clause 91) of boards' links, on which both ends
+    must agree.
     """
 
     resend_us: Annotated[int, Meta(ge=1, le=4_000_000)] = 2000

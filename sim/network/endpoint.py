@@ -92,6 +92,7 @@ class Endpoint:
         self._delivered = 0
         self._answer: tuple[float, float] | None = None  # time that answers take, smoothed, and its mean deviation
         self._wait = 0.0  # first wait that follows from it
+        self._learned_at = 0  # when the last answer told it
         self.sums: deque[tuple[int, ...]] = deque()
         """Sums in the order of the partials; the owner takes them from the left."""
         self.given_up: GivenUp | None = None
@@ -231,8 +232,15 @@ class Endpoint:
         return slot.sent_at + min(self.first_wait << min(slot.resends, self.doublings), longest)
 
     def _adapt(self, slot: _Slot, now: int) -> None:
-        """Learn from an answer how long to wait for others (RFC 6298, section 2, with Karn's rule of section 3)."""
-        took = now - slot.began
+        """Learn from an answer how long to wait for others (RFC 6298, section 2, with Karn's rule of section 3).
+
+        A pause of a program counts once, not for each slot, and as twice the wait at most: most answers take no longer
+        because of it.
+        """
+        if slot.began < self._learned_at:
+            return
+        self._learned_at = now
+        took = min(now - slot.began, 2 * self.first_wait)
         if slot.resends:  # nobody knows which of the packets it answers, but that it took no longer
             self._wait = max(self._wait, took)
             return

@@ -104,7 +104,7 @@ def test_sums_of_another_length_are_not_taken():
     assert end.receive(full, 0) is not None
 
 
-@pytest.mark.parametrize(("adapts", "again"), [(True, [1, 0, 0]), (False, [2, 2, 2])])
+@pytest.mark.parametrize(("adapts", "again"), [(True, [2, 0, 0]), (False, [2, 2, 2])])
 def test_the_first_wait_follows_the_answers(adapts, again):
     """Between the wait that is set, 100, and the longest, 800. FULL and CLEAR take as long."""
     end = Endpoint(1, shard=0, workers=1, resend_after=100, doublings=3, adapts=adapts)
@@ -123,3 +123,21 @@ def test_the_first_wait_follows_the_answers(adapts, again):
             packet = end.receive(switch.receive(packet, 0).packet, now)
     assert resent[:5] == [0, 0, *again]
     assert resent[6:] == [0, 0]
+
+
+def test_a_pause_is_soon_forgotten():
+    """Of the worker itself, whose answers wait: in one slot or in eight."""
+    for slots in (1, 8):
+        end = Endpoint(slots, shard=0, workers=1, resend_after=100, doublings=6, adapts=True)
+        switch = Aggregator(slots)
+        switch.begin(0, Job(0, (Member(0, 0),), 1 << 40, 1))
+        now, waits = 0, []
+        for took in [10] * 5 + [100_000] + [10] * 20:
+            packets = [end.submit([1] * 8, now) for _ in range(slots)]
+            for wait in (took, 10):
+                now += wait
+                packets = [end.receive(switch.receive(packet, 0).packet, now) for packet in packets]
+            end.sums.clear()
+            waits.append(end.first_wait)
+        assert max(waits) <= 2 * 100
+        assert waits[-1] == 100
