@@ -128,6 +128,7 @@ def _changed(packets: int, receiver: str) -> Problem:
     return Problem(
         f"{packets} packets to {receiver} were changed on the way, behind right checksums",
         "look for a network card, a switch or a machine whose memory is faulty; weights stay right all the same",
+        Result.WARNING,
     )
 
 
