@@ -73,7 +73,8 @@ def _ports(folder: Folder) -> Iterator[Problem]:
         there = {port.name: f"{port.direction} of {port.bits} bits" for port in ports}
         for name in sorted({*told, *there}):
             if told.get(name) != there.get(name):
-                text = f"port {name} of {top} is an {told.get(name)}; in {folder.tops[top]} it is an {there.get(name)}"
+                said, found = told.get(name, "missing"), there.get(name, "missing")
+                text = f"port {name} of {top}: {said}; in {folder.tops[top]}: {found}"
                 yield Problem(PORTS, text)
 
 

@@ -78,7 +78,7 @@ proc sandbox::run {path script commands seconds} {
         }
 
         proc unknown {name args} {
-            vendor::fault "there is no command $name"
+            vendor::fault "there is no command $name that this check knows"
         }
     }
     foreach {name flags options least most} $commands {

@@ -87,7 +87,7 @@ def test_errors_that_a_script_catches_are_found(tmp_path):
     run = _run(tmp_path, "catch {get_cells -bogus}\ncatch {bogus}\ncatch {error mine}\n")
     assert [(problem.line, problem.text) for problem in run.problems] == [
         (1, "get_cells has no option -bogus"),
-        (2, "there is no command bogus"),
+        (2, "there is no command bogus that this check knows"),
     ]
 
 

@@ -256,7 +256,7 @@ FAULTS = {
         ('DECLFILENAME -file "*p4sgd_*.v"', 'DECLFILENAME -file "*core_*.v"', r"the folder has no file \*core_\*.v"),
     ],
     ("generated", "documents", "p4sgd_worker.v"): [
-        ("[11:0] s_axi_control_awaddr", "[9:0] s_axi_control_awaddr", "awaddr of p4sgd_worker is an input of 12 .* 10"),
+        ("[11:0] s_axi_control_awaddr", "[9:0] s_axi_control_awaddr", "awaddr of p4sgd_worker: input of 12 .* 10"),
     ],
     ("generated", "documents", "p4sgd_aggregator_registers.h"): [("0x000u", "0x004u", r"h:\d+: says .*0x004u")],
     ("demo", "manifest", "heartbeat.v"): [("endmodule", "endmodule ", "was changed")],

@@ -92,7 +92,7 @@ def test_fusesoc(generated, tmp_path, target):
     if not program.exists():
         pytest.skip("needs fusesoc")
     shutil.copytree(generated, tmp_path / "core")
-    command = [program, "--cores-root", "core", "run", "--target", target, "p4sgd.org:glm:p4sgd"]
+    command = [program, "--cores-root", "core", "run", "--work-root", "lint", "--target", target, "p4sgd.org:glm:p4sgd"]
     homes = {f"XDG_{name}_HOME": str(tmp_path) for name in ("CONFIG", "CACHE", "DATA")}
     env = os.environ | environment() | homes
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
