@@ -319,18 +319,21 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     """
     with output.working(f"checking {folder}"):
         from p4sgd.build.check import check as checks
+        from p4sgd.build.check.files import check_manifest
         from p4sgd.build.check.folder import open_folder
         from p4sgd.build.generate.artifacts import ForeignFolderError
 
         wanted = {name: each for name, each in checks.CHECKS.items() if not (edited and name == "manifest")}
         try:
-            report = checks.check(open_folder(folder), wanted)
+            opened = open_folder(folder)
+            report = checks.check(opened, wanted)
+            changed = sorted({problem.file for problem in check_manifest(opened)}) if edited else []
         except ForeignFolderError as error:
             raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot read: {error.strerror or error}") from error
     problems = [problem._asdict() for problem in report.problems]
-    facts = {"folder": str(folder), "done": report.done, "skipped": report.skipped}
+    facts = {"folder": str(folder), "done": report.done, "skipped": report.skipped, "edited": changed}
     output.document({**facts, "problems": problems, "remedies": report.remedies})
     for name, reason in report.skipped.items():
         output.say(f"{name}: skipped: {reason}")
@@ -341,6 +344,10 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     if problems:
         raise UserError(f"{folder}: {len(problems)} problems: mend them as said above, or generate the folder again")
     output.say(f"nothing wrong: {', '.join(report.done)}")
+    if changed:
+        output.say(f"edited: {', '.join(changed)}; what these checks do not know, they do not judge. To see all edits:")
+        again = opened.manifest["generated_by"].replace("--out DIR", "--out ORIGINAL")
+        output.say(f"  {again} && diff -r ORIGINAL {folder}", whole=True)
 
 
 @build.command()

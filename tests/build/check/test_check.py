@@ -153,3 +153,12 @@ def test_the_command_names_file_line_and_remedy(vitis_folder, tmp_path):
     )
     assert "links: make link configuration, Makefile and cluster file name what" in done.stdout
     assert "was changed" not in done.stdout
+
+
+def test_what_was_edited_is_named_though_nothing_is_wrong(vitis_folder, tmp_path):
+    """A check knows some faults of a script; its reader should look at all that was changed."""
+    folder = plant(vitis_folder, tmp_path, "package_p4sgd_worker.tcl", "make_core", "make_core ")
+    done = p4sgd("build", "check", folder, "--edited")
+    assert done.returncode == 0, done.stdout
+    assert "edited: package_p4sgd_worker.tcl; what these checks do not know" in done.stdout
+    assert f"--out ORIGINAL && diff -r ORIGINAL {folder}\n" in done.stdout
