@@ -22,8 +22,8 @@ def check_block_design(folder: Folder) -> Iterator[Problem]:
     if script not in folder.files:
         return
     run = folder.runs[script]
-    calls = run.calls
-    names = {made.name: made.kind for made in run.made}
+    calls, ips, used = run.calls, run.made, _used(run.calls)
+    names = {made.name: made.kind for made in ips}
     kernels = {cell: name for cell, name in names.items() if name in folder.kernels}
     for kernel in folder.kernels:
         if kernel not in kernels.values():
@@ -35,13 +35,13 @@ def check_block_design(folder: Folder) -> Iterator[Problem]:
         else:
             cells[cell] = _as_ip(folder, name) if cell in kernels else IPS[name]
     yield from _buses(script, calls, cells, set(kernels))
-    yield from _nets(script, calls, cells)
+    yield from _nets(script, calls, cells, used)
     yield from _addresses(folder, calls, set(kernels))
     yield from _address_map(folder, calls)
-    for made in run.made:
+    for made in ips:
         if made.kind == "hbm":
             yield from _memory_clocks(made, folder.board.hbm.channels // _STACK_PORTS)
-        for name, value in _parameters(folder, made, _used(calls)[made.name]).items():
+        for name, value in _parameters(folder, made, used.get(made.name, set())).items():
             if made.value(name).lower() != value.lower():
                 yield made.wrong(name, f"it should be {value}")
         if made.kind == "xdma":
@@ -84,11 +84,12 @@ def _buses(script: str, calls: Sequence[Call], cells: Mapping[str, Ip], kernels:
             yield Problem(script, f"{pin} is connected {times} times")
 
 
-def _nets(script: str, calls: Sequence[Call], cells: Mapping[str, Ip]) -> Iterator[Problem]:
+def _nets(
+    script: str, calls: Sequence[Call], cells: Mapping[str, Ip], used: Mapping[str, set[str]]
+) -> Iterator[Problem]:
     """Every net has one driver, and every input of a cell and every output of the design is driven once."""
     ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
-    used = _used(calls)
-    wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in inputs(ip, used[cell])}
+    wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in inputs(ip, used.get(cell, set()))}
     wanted |= {port for port, direction in ports.items() if direction == "O"}
     driven: Counter[str] = Counter()
     for call in calls:

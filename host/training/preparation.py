@@ -249,11 +249,8 @@ def prepare_rows(
     )
     heat, nonzeros = None, 0
     if isinstance(scaling, Scaling) and scaling.heat is not None:
-        heat, nonzeros, scaling = (
-            partial(count_values, rows, scaling.without_heat()),
-            int(scaling.heat.sum()),
-            scaling.without_heat(),
-        )
+        nonzeros, scaling = int(scaling.heat.sum()), scaling.without_heat()
+        heat = partial(count_values, rows, scaling)
     return Prepared(
         name=rows.name,
         space=space,
