@@ -20,7 +20,7 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["Place", "Rtlil", "convert"]
 
-_ROOTS = {Path(__file__).resolve().parents[1]: "", Path(str(amaranth.__file__)).resolve().parent: "amaranth/"}
+_ROOTS = {Path(str(amaranth.__file__)).resolve().parent: "amaranth/", Path(__file__).resolve().parents[1]: ""}
 """Folders of sources, and what stands for them where a file is named."""
 
 
