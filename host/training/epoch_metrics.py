@@ -234,20 +234,22 @@ class EpochMetrics:
         clamped and rounded; it names the columns that account for most of what that changes."""
         prepared, scaling = self._prepared, self._prepared.scaling
         train, known = prepared.train, prepared.space.count
-        if train is None or not self._refit or loss <= _PARTED * seen or not isinstance(train.features, np.ndarray):
-            return None  # of sparse data only numbers are clamped, which are not looked at here
+        if train is None or not self._refit or loss <= _PARTED * seen:
+            return None
         what = f"the loss of the model is more than {_PARTED - 1:.0%} above that in training, where "
         if not isinstance(scaling, Scaling):
             return f"{what}whitened features are rounded and clamped: leave {option('precondition')} out"
         form, weights = prepared.features, WEIGHT.to_real(model.weights[:known]) ** 2
         errors = weights * reading_errors(train.features, scaling, form.stored)
         worst = [each for each in np.argsort(-errors, kind="stable")[:3] if errors[each] > errors.sum() / 10]
-        names = ", ".join(map(prepared.space.name, worst))
+        if not errors.any():
+            return None
+        most = f", most of all {', '.join(map(prepared.space.name, worst))}" if worst else ""
         clamps = scaling.kind == "robust" and not self._loss.bounded  # to others they are noise
         remedy = "choose the scaling auto, or " if clamps else ""
         more = ", or more planes" if form.precision < MAX_PRECISION else ""
         # Without the figure, so that remarks on many classes are the same.
-        return f"{what}features are rounded and clamped, most of all {names}: {remedy}try their logarithm{more}"
+        return f"{what}features are rounded and clamped{most}: {remedy}try their logarithm{more}"
 
     def sum_remark(self, z: FloatArray, labels: FloatArray) -> str | None:
         """A remark if predictions of the training samples, from activations, add up to something else than targets."""

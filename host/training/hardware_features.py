@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.matrix import Features
@@ -136,21 +135,35 @@ def _scaled(features: Features, scaling: Scaling | Whitening) -> Iterator[tuple[
 
 def _stored(features: Any, scaling: Scaling) -> Iterator[tuple[slice, Any, FloatArray]]:
     """Samples of a `csr_array`, block by block, and their stored values, scaled and clamped."""
+    for rows, part in _stored_blocks(features):
+        yield rows, part, _clamp(scaling, scaling.apply_stored(part))
+
+
+def _stored_blocks(features: Any) -> Iterator[tuple[slice, Any]]:
     step = max(1, _BLOCK_STORED * features.shape[0] // max(1, features.nnz))
     for first in range(0, features.shape[0], step):
-        part = features[first : first + step]
-        yield slice(first, first + step), part, _clamp(scaling, scaling.apply_stored(part))
+        yield slice(first, first + step), features[first : first + step]
 
 
-def reading_errors(features: npt.NDArray[Any], scaling: Scaling, stored: int) -> FloatArray:
-    """Sum of squares of what clamping and rounding change of each scaled feature of these dense samples: float64
+def reading_errors(features: Features, scaling: Scaling, stored: int) -> FloatArray:
+    """Sum of squares of what clamping and rounding change of each scaled feature of these samples: float64
     (features,)."""
+    one = steps(stored, scaling.signed)
+
+    def squares(exact: FloatArray) -> FloatArray:
+        changed: FloatArray = exact - quantize(exact, stored, scaling.signed) / one
+        return changed * changed
+
     errors: FloatArray = np.zeros(features.shape[1])
-    steps_of_one = steps(stored, scaling.signed)
-    size = max(1, _BLOCK_VALUES // features.shape[1])
-    for first in range(0, features.shape[0], size):
-        exact = scaling.apply(features[first : first + size])
-        errors += ((exact - quantize(exact, stored, scaling.signed) / steps_of_one) ** 2).sum(axis=0)
+    if isinstance(features, np.ndarray):
+        size = max(1, _BLOCK_VALUES // features.shape[1])
+        for first in range(0, features.shape[0], size):
+            errors += squares(scaling.apply(features[first : first + size])).sum(axis=0)
+        return errors
+    zero = squares(scaling.zero)
+    for _, part in _stored_blocks(features):
+        np.add.at(errors, part.indices, squares(scaling.apply_stored(part)) - zero[part.indices])
+    errors += features.shape[0] * zero
     return errors
 
 

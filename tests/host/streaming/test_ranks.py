@@ -20,7 +20,7 @@ from p4sgd.host.streaming.folder import open_prepared
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.units import deal_units
-from p4sgd.host.training.hardware_features import square_norms
+from p4sgd.host.training.hardware_features import reading_errors, square_norms
 from p4sgd.host.training.preparation import prepare
 from p4sgd.host.training.prepared import Placement
 from p4sgd.hw.spec.config import PRESETS
@@ -93,6 +93,7 @@ def test_norms_depend_on_the_sample_alone(kind, scaling):
     parts = [square_norms(dense[first : first + 7], fitted) for first in range(0, 300, 7)]
     for other in (square_norms(sparse, fitted), square_norms(np.asfortranarray(dense), fitted), np.concatenate(parts)):
         assert other.tobytes() == whole.tobytes()
+    assert reading_errors(sparse, fitted, 3) == pytest.approx(reading_errors(dense, fitted, 3))
 
 
 @pytest.mark.parametrize(

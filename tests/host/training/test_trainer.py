@@ -407,19 +407,29 @@ def test_overfitting_is_told_and_a_stronger_penalty_helps():
 
 
 @pytest.mark.parametrize(
-    ("options", "advised"), [({"scaling": "robust"}, {"scaling": "auto"}), ({"precision": 3}, {"precision": 8})]
+    ("options", "advised", "texts"),
+    [
+        ({"scaling": "robust"}, {"scaling": "auto"}, 0),
+        ({"precision": 3}, {"precision": 8}, 0),
+        ({"precision": 3}, {"precision": 8}, 80),
+    ],
 )
-def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_helps(options, advised):
+def test_a_loss_that_parts_from_that_in_training_is_told_with_a_remedy_that_helps(options, advised, texts):
     for seed in range(3):
         rng = np.random.default_rng(seed)
         x = np.exp(rng.normal(size=(2000, 3)) * [0.1, 1.6, 0.1])
         y = rng.poisson(x[:, 1] ** 0.5) * 1.0
-        result = run(Dataset(x, y, "skewed"), loss="poisson", epochs=10, **options)
+        words = np.eye(texts)[rng.integers(0, texts, 2000)] if texts else np.empty((2000, 0))
+
+        def fit(numbers, words=words, y=y, **options):
+            data = scipy.sparse.csr_array(np.c_[numbers, words]) if texts else numbers
+            return run(Dataset(data, y, "skewed"), loss="poisson", epochs=10, **options)
+
+        result = fit(x, **options)
+        assert result.model.scaling.filled.tolist() == [0, 1, 2] * bool(texts)
         told = [remark for remark in result.remarks if "most of all feature 2: " in remark]
         assert re.search(f"{'scaling auto' if 'scaling' in advised else 'more planes'}", told[0])
-        logged = run(Dataset(np.log(x), y, "logarithms"), loss="poisson", epochs=10, **options)
-        better = run(Dataset(x, y, "skewed"), loss="poisson", epochs=10, **options | advised)
-        for each in (logged, better):
+        for each in (fit(np.log(x), **options), fit(x, **options | advised)):
             assert each.metrics["train_loss"] < result.metrics["train_loss"]
             assert not any("above that in training" in remark for remark in each.remarks)
 
