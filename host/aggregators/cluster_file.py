@@ -141,8 +141,8 @@ class RackAddress(AggregatorAddress, frozen=True, forbid_unknown_fields=True, kw
     uplink: Annotated[int, Meta(ge=0, lt=MAX_PORTS)]
 
     def __post_init__(self) -> None:
-        if self.kind in _PORTS:
-            raise ValueError(f'`kind` must be "socket" or "fpga", not "{self.kind}": no P4 switch asks another one')
+        if self.kind == "tofino":
+            raise ValueError(f'`kind` must be "socket", "fpga" or "bmv2", not "{self.kind}", which asks no other')
         super().__post_init__()
 
 

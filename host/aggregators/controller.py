@@ -100,7 +100,7 @@ def why_not_begin(
     if len(job.members) > MAX_WORKERS:
         return f"job {job.number} cannot begin: an aggregator adds up {MAX_WORKERS} workers, not {len(job.members)}"
     if job.parent is not None and not parents:
-        return f"job {job.number} cannot begin: it has a parent, which takes a program or an FPGA as aggregator"
+        return f"job {job.number} cannot begin: it has a parent, which no Tofino can have"
     if any(member.stand_in for member in job.members) and not stand_ins:
         return f"job {job.number} cannot begin: it has stand-ins, which only aggregators that are programs can have"
     for other, number in served:

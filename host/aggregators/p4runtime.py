@@ -64,6 +64,8 @@ class P4RuntimeController(TableController):
     for TLS cannot be read.
     """
 
+    parents = True
+
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
         self._address = address
         self._device_id = device_id
@@ -107,7 +109,7 @@ class P4RuntimeController(TableController):
             )
             p4info = self._call(self._stub.GetForwardingPipelineConfig, request).config.p4info
             names = {table.preamble.alias for table in p4info.tables}
-            if not {"jobs", "members", "own"} <= names:
+            if not {"jobs", "members", "own", "parents"} <= names:
                 what = "another program" if names else "no program"
                 raise P4sgdError(f"the switch at {self._address} runs {what}: p4sgd switch deploy loads P4SGD's")
             self._known_schema = finsy.P4Schema(p4info)
@@ -157,7 +159,7 @@ class P4RuntimeController(TableController):
 
     def counters(self) -> dict[str, int]:
         found = Counter({entry.index: entry.packet_count for entry in self._read(finsy.P4CounterEntry("outcomes"))})
-        return counters_by_place(found, self.jobs)
+        return counters_by_place(found, self.jobs, parents=True)
 
     def _read(self, what: Any) -> list[Any]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=[what.encode(self._schema)])

@@ -11,7 +11,7 @@ from p4sgd.host.aggregators.controller import Controller, shards_of, why_not_beg
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.files import parse_json
 from p4sgd.hw.spec.aggregator import FLOOD_GROUP, GENERATION_BITS, group_of
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import ROUND_BITS
 
 
@@ -61,8 +61,8 @@ def retire_entry(number: int, generation: int) -> Entry:
 
 
 def member_entries(job: Job) -> list[Entry]:
-    """The members of a job, one entry each."""
-    return [
+    """The members of a job, one entry each, and its parent, if it has one."""
+    entries = [
         Entry(
             "members",
             "member",
@@ -71,6 +71,11 @@ def member_entries(job: Job) -> list[Entry]:
         )
         for shard, member in enumerate(job.members)
     ]
+    if (parent := job.parent) is not None:
+        own = {"bitmap": 1 << parent.shard, "shard": parent.shard}
+        above = {"workers": parent.workers, "everyone": parent.everyone, "mac": parent.mac}
+        entries.append(Entry("parents", "parent", {"job": job.number}, own | above | {"port_of_parent": parent.port}))
+    return entries
 
 
 _T = TypeVar("_T")
@@ -84,6 +89,9 @@ class TableController(Controller):
     A job is served from when its entry of the table ``jobs`` is written, which comes last, until that entry is retired,
     which comes first. If a call fails half way, repeating it repairs the tables.
     """
+
+    parents = False
+    """Whether the program has the table ``parents``: jobs may have one."""
 
     @abstractmethod
     def read_entries(self, table: str) -> list[Entry]:
@@ -141,11 +149,11 @@ class TableController(Controller):
         noted = self.read_entries("jobs")
         served = [entry for entry in noted if _is_served(entry) and entry not in own]
         others = [(entry.data["place"], entry.key["job"]) for entry in served]
-        if (problem := why_not_begin(place, job, others)) is not None:
+        if (problem := why_not_begin(place, job, others, parents=self.parents)) is not None:
             raise P4sgdError(problem)
         self._end(place, noted)
         numbers = {entry.key["job"] for entry in served}
-        self.delete_entries([entry for entry in self.read_entries("members") if entry.key["job"] not in numbers])
+        self.delete_entries([entry for entry in self._read_members() if entry.key["job"] not in numbers])
         group = group_of(place)
         self.write_group(group, frozenset(shards_of(job.ports)), is_new=group not in self.read_groups())
         for entry in member_entries(job):
@@ -163,14 +171,14 @@ class TableController(Controller):
             if _is_served(entry) and entry.data["place"] == place:
                 number = entry.key["job"]
                 self.write_entry(retire_entry(number, entry.data["generation"]), is_new=False)
-                self.delete_entries(member for member in self.read_entries("members") if member.key["job"] == number)
+                self.delete_entries(member for member in self._read_members() if member.key["job"] == number)
                 if group_of(place) in self.read_groups():
                     self.delete_group(group_of(place))
 
     def served(self) -> dict[int, Job]:
         after = self._served_entries()
         for _ in range(_READS):
-            before, members, groups = after, self.read_entries("members"), self.read_groups()
+            before, members, groups = after, self._read_members(), self.read_groups()
             after = self._served_entries()
             if before == after:
                 return {entry.data["place"]: _job_of(entry, members, groups) for entry in after}
@@ -178,6 +186,10 @@ class TableController(Controller):
 
     def _served_entries(self) -> list[Entry]:
         return [entry for entry in self.read_entries("jobs") if _is_served(entry)]
+
+    def _read_members(self) -> list[Entry]:
+        """What `member_entries` has made."""
+        return [entry for table in ("members", "parents")[: 1 + self.parents] for entry in self.read_entries(table)]
 
     def set_forwarding(self, ports: Iterable[int], stations: Mapping[int, int]) -> None:
         """Set where frames of other protocols go.
@@ -207,18 +219,24 @@ def _is_served(entry: Entry) -> bool:
 def _job_of(entry: Entry, members: Iterable[Entry], groups: Mapping[int, frozenset[int]]) -> Job:
     """The job of an entry of ``jobs``. Its members and group are written before that entry, and deleted after it."""
     number, place = entry.key["job"], entry.data["place"]
+    own = [member for member in members if member.key["job"] == number]
     by_shard = {
         member.key["shard"]: Member(member.data["mac"], member.data["port_of_member"])
-        for member in members
-        if member.key["job"] == number
+        for member in own
+        if member.table == "members"
     }
+    above = next((member.data for member in own if member.table == "parents"), None)
     if sorted(by_shard) != list(range(entry.data["workers"])) or group_of(place) not in groups:
         raise P4sgdError(
             f"the switch serves job {number} without all of its workers or their multicast group, which P4SGD never "
             "does: load the program again (p4sgd switch deploy)"
         )
     ports = sum(1 << port for port in groups[group_of(place)])
-    return Job(number, tuple(by_shard[shard] for shard in sorted(by_shard)), entry.data["group_mac"], ports)
+    parent = None
+    if above is not None:
+        parent = Parent(above["mac"], above["port_of_parent"], above["shard"], above["workers"])
+    shards = tuple(by_shard[shard] for shard in sorted(by_shard))
+    return Job(number, shards, entry.data["group_mac"], ports, parent=parent)
 
 
 def _newest(noted: Iterable[Entry]) -> int:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _MOST_LINES = 20
 """Lines of `status` about the waiting slots of a job."""
 
+_SWITCHES = ("bmv2", "tofino")
+"""Kinds of aggregators that run a P4 program."""
+
 _cluster_option = options.path(
     "--cluster",
     "FILE.toml",
@@ -61,7 +64,7 @@ switch.add_command(serve)
 @switch.command()
 @click.option(
     "--target",
-    type=options.NameFrom("target", ("bmv2", "tofino")),
+    type=options.NameFrom("target", _SWITCHES),
     required=True,
     help="Switch that runs the program: BMv2's simple_switch, or a Tofino.",
 )
@@ -112,11 +115,11 @@ def build(target: str, slots: int, jobs: int, out: Path, output: Output) -> None
 @_cluster_option
 @options.common
 def deploy(cluster: Path | None, output: Output) -> None:
-    """Load the program of a switch.
+    """Load the program of a switch, or of all P4 switches if there are racks.
 
     The cluster file names the switch and the folder with its program, made by p4sgd switch build. The switch loses all
-    jobs. Frames of other protocols are forwarded between the ports with workers and those of [[aggregator.ports]]: to
-    the port that the file has for the destination, otherwise to all ports but the one of arrival.
+    jobs. Frames of other protocols are forwarded between the ports with workers, between the levels, and those of
+    [[aggregator.ports]]: to the port that the file has for the destination, otherwise to all but the one of arrival.
 
     A Tofino loads its program when bf_switchd starts and keeps its jobs: this command checks that the program runs and
     sets up forwarding. hw/switch/README.md explains how to add and enable its ports.
@@ -124,27 +127,35 @@ def deploy(cluster: Path | None, output: Output) -> None:
     from p4sgd.hw.spec.packet import mac_text
 
     file, described = _read_cluster(cluster)
-    aggregator = described.aggregator
-    ports = sorted({worker.port for worker in described.workers} | {there.port for there in aggregator.ports})
-    stations = {int(station): there.port for there in aggregator.ports for station in there.stations}
-    with output.working(f"loading {aggregator.control}"), contextlib.closing(_loaded(file, aggregator)) as controller:
-        controller.set_forwarding(ports, stations)
-        controller.set_mac(aggregator.address)
-        slots, jobs = controller.slots, controller.jobs
-    named = {mac_text(station): port for station, port in stations.items()}
-    output.document({"switch": aggregator.control, "slots": slots, "jobs": jobs, "ports": ports, "stations": named})
-    output.say(f"{aggregator.control} runs the program: {jobs} jobs of {slots:,} slots each")
+    everyone = {"aggregator": described.aggregator}
+    everyone |= {f"racks[{rack}]": each for rack, each in enumerate(described.racks)}
+    switches = {key: each for key, each in everyone.items() if each.kind in _SWITCHES}
+    if not switches:
+        kind = described.aggregator.kind
+        raise UserError(f"{file}: aggregator.kind: an aggregator of kind {kind} has no program to load")
+    documents = []
+    for key, address in switches.items():
+        ports = sorted(described.ports_of(address) | {there.port for there in address.ports})
+        stations = {int(station): there.port for there in address.ports for station in there.stations}
+        loading = _loaded(f"{file}: {key}", address)
+        with output.working(f"loading {address.control}"), contextlib.closing(loading) as controller:
+            controller.set_forwarding(ports, stations)
+            controller.set_mac(address.address)
+            slots, jobs = controller.slots, controller.jobs
+        named = {mac_text(station): port for station, port in stations.items()}
+        sizes = {"slots": slots, "jobs": jobs}
+        documents.append({"switch": address.control} | sizes | {"ports": ports, "stations": named})
+        output.say(f"{address.control} runs the program: {jobs} jobs of {slots:,} slots each")
+    output.document({"switches": documents})
 
 
-def _loaded(file: Path, aggregator: "AggregatorAddress") -> "TableController":
+def _loaded(where: str, aggregator: "AggregatorAddress") -> "TableController":
     if aggregator.kind == "tofino":
         from p4sgd.host.aggregators.bfruntime import BfRuntimeController
 
         return BfRuntimeController(aggregator.control, device_id=aggregator.device_id)
-    if aggregator.kind != "bmv2":
-        raise UserError(f"{file}: aggregator.kind: an aggregator of kind {aggregator.kind} has no program to load")
     if aggregator.program is None:
-        raise UserError(f"{file}: aggregator.program: is missing: the folder that p4sgd switch build has made")
+        raise UserError(f"{where}.program: is missing: the folder that p4sgd switch build has made")
     from p4sgd.host.aggregators.tables import read_program
 
     program = read_program(aggregator.program, aggregator.kind)

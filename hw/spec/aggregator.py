@@ -153,7 +153,7 @@ PARENT_COUNTERS = {
     "PARTIALS_TO_PARENT": "PARTIAL sent to the parent, the first time and again",
     "ACKS_TO_PARENT": "ACK sent to the parent, the first time and again",
 }
-"""Counters of aggregators that can have a parent: all but P4 switches."""
+"""Counters of aggregators that can have a parent: all but Tofinos."""
 
 
 KEYED_COUNTERS = {f"DROPPED_{drop.name}": f"frames dropped: {drop.help}" for drop in KeyedDrop}

@@ -23,10 +23,21 @@ struct metadata_t {
     bit<8> workers;
     bitmap_t everyone; // all shards of the job
     mac_t group_mac;
-    // The worker of the packet's shard
+    bitmap_t whole; // all shards and, with the next bit, the parent
+    // The job's parent, and this switch as a worker of it
+    bool has_parent;
+    mac_t parent_mac;
+    port_t parent_port;
+    bit<8> parent_workers;
+    bitmap_t parent_everyone;
+    bit<8> parent_shard;
+    bitmap_t parent_bitmap;
+    bool is_from_parent; // the packet is FULL or CLEAR of a job with a parent
+    // The sender that the packet should have: the worker of its shard, or the parent
     bitmap_t member_bitmap;
     mac_t member_mac;
     port_t member_port;
+    bitmap_t own; // the sender's bit in a slot
     // The result
     verdict_t verdict;
     outcome_t outcome;
@@ -93,14 +104,27 @@ control Membership(in headers_t hdr, inout metadata_t meta, in port_t port) {
         if (!meta.is_served) {
             meta.verdict = FAILS_JOB;
         } else {
-            if (hdr.p4sgd.workers != meta.workers) {
+            bit<8> workers = meta.workers;
+            bit<8> shard = hdr.p4sgd.shard;
+            meta.whole = meta.has_parent ? meta.everyone | (meta.everyone + 1) : meta.everyone;
+            if (meta.is_from_parent) {
+                workers = meta.parent_workers;
+                shard = hdr.ethernet.destination[40:40] == 1 ? 0 : meta.parent_shard;
+                meta.member_bitmap = meta.parent_everyone;
+                meta.member_mac = meta.parent_mac;
+                meta.member_port = meta.parent_port;
+                meta.own = meta.everyone + 1;
+            } else {
+                members.apply();
+                meta.own = meta.member_bitmap;
+            }
+            if (hdr.p4sgd.workers != workers) {
                 meta.verdict = meta.verdict | FAILS_WORKERS;
             }
             if ((bit<32>) hdr.p4sgd.slot >= SLOTS) {
                 meta.verdict = meta.verdict | FAILS_SLOT;
             }
-            members.apply();
-            if (meta.member_bitmap == 0 || hdr.p4sgd.bitmap != meta.member_bitmap) {
+            if (meta.member_bitmap == 0 || hdr.p4sgd.bitmap != meta.member_bitmap || hdr.p4sgd.shard != shard) {
                 meta.verdict = meta.verdict | FAILS_SHARD;
                 meta.member_mac = 0; // an echo must not tell it
             } else if (hdr.ethernet.source != meta.member_mac || port != meta.member_port) {
@@ -124,16 +148,26 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     bitmap_t aggregated = 0; // empty only in a fresh slot
     bitmap_t acknowledged = 0;
 
-    action begin_round() {
-        aggregated = hdr.p4sgd.bitmap;
-        rounds.write(address, meta.generation ++ hdr.p4sgd.round);
-        aggregated_shards.write(address, aggregated);
-        acknowledged_shards.write(address, 0);
+    action write_sums() {
         sums.write(
             address,
             hdr.p4sgd.value0 ++ hdr.p4sgd.value1 ++ hdr.p4sgd.value2 ++ hdr.p4sgd.value3 ++
             hdr.p4sgd.value4 ++ hdr.p4sgd.value5 ++ hdr.p4sgd.value6 ++ hdr.p4sgd.value7
         );
+    }
+
+    action begin_round() {
+        aggregated = meta.own;
+        rounds.write(address, meta.generation ++ hdr.p4sgd.round);
+        aggregated_shards.write(address, aggregated);
+        acknowledged_shards.write(address, 0);
+        write_sums();
+    }
+
+    // The parent's sums take the place of those that it was sent.
+    action pass_on() {
+        aggregated_shards.write(address, meta.whole);
+        write_sums();
     }
 
     action read_sums() {
@@ -150,7 +184,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action add() {
-        aggregated = aggregated | hdr.p4sgd.bitmap;
+        aggregated = aggregated | meta.own;
         aggregated_shards.write(address, aggregated);
         bit<256> all;
         sums.read(all, address);
@@ -162,11 +196,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         hdr.p4sgd.value5 = hdr.p4sgd.value5 + all[95:64];
         hdr.p4sgd.value6 = hdr.p4sgd.value6 + all[63:32];
         hdr.p4sgd.value7 = hdr.p4sgd.value7 + all[31:0];
-        sums.write(
-            address,
-            hdr.p4sgd.value0 ++ hdr.p4sgd.value1 ++ hdr.p4sgd.value2 ++ hdr.p4sgd.value3 ++
-            hdr.p4sgd.value4 ++ hdr.p4sgd.value5 ++ hdr.p4sgd.value6 ++ hdr.p4sgd.value7
-        );
+        write_sums();
     }
 
     action read_slot() {
@@ -200,34 +230,54 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
                 meta.outcome = ADDED;
             } else if (hdr.p4sgd.round != round || aggregated == 0) {
                 meta.outcome = DROPPED_STALE;
-            } else if (aggregated & hdr.p4sgd.bitmap == 0) {
+            } else if (aggregated & meta.own == 0) {
                 add();
                 meta.outcome = ADDED;
-            } else if (aggregated == meta.everyone) {
+            } else if (aggregated == meta.whole) {
                 read_sums();
                 meta.outcome = FULL_TO_ONE;
+            } else if (aggregated == meta.everyone) {
+                read_sums();
+                meta.outcome = PARTIAL_TO_PARENT_AGAIN;
             } else {
                 meta.outcome = DROPPED_DUPLICATE;
             }
             if (meta.outcome == ADDED && aggregated == meta.everyone) {
-                meta.outcome = FULL_TO_ALL;
+                meta.outcome = meta.has_parent ? PARTIAL_TO_PARENT : FULL_TO_ALL;
+            }
+        } else if (meta.is_from_parent) {
+            bitmap_t shards = hdr.p4sgd.type == FULL ? aggregated : acknowledged;
+            if (hdr.p4sgd.round != round || (shards != meta.everyone && shards != meta.whole)) {
+                meta.outcome = DROPPED_STALE;
+            } else if (shards == meta.whole) {
+                meta.outcome = DROPPED_DUPLICATE;
+            } else if (hdr.p4sgd.type == FULL) {
+                pass_on();
+                meta.outcome = FULL_PASSED_ON;
+            } else {
+                acknowledged_shards.write(address, meta.whole);
+                meta.outcome = CLEAR_PASSED_ON;
             }
         } else {
-            bool is_repeated = acknowledged & hdr.p4sgd.bitmap != 0;
+            bool is_repeated = acknowledged & meta.own != 0;
             if (aggregated == 0) {
                 meta.outcome = DROPPED_STALE;
             } else if (hdr.p4sgd.round != round) {
                 bool is_before = hdr.p4sgd.round - round >= 0x8000;
                 meta.outcome = is_before ? CLEAR_TO_ONE : DROPPED_STALE;
-            } else if (aggregated != meta.everyone) {
+            } else if (aggregated != meta.whole) {
                 meta.outcome = DROPPED_STALE;
+            } else if (acknowledged == meta.whole) {
+                meta.outcome = CLEAR_TO_ONE;
             } else {
-                acknowledged = acknowledged | hdr.p4sgd.bitmap;
+                acknowledged = acknowledged | meta.own;
                 acknowledged_shards.write(address, acknowledged);
                 if (acknowledged != meta.everyone) {
                     meta.outcome = is_repeated ? DROPPED_DUPLICATE : ACKNOWLEDGED;
+                } else if (meta.has_parent) {
+                    meta.outcome = is_repeated ? ACK_TO_PARENT_AGAIN : ACK_TO_PARENT;
                 } else {
-                    meta.outcome = is_repeated ? CLEAR_TO_ONE : CLEAR_TO_ALL;
+                    meta.outcome = CLEAR_TO_ALL;
                 }
             }
         }
@@ -248,6 +298,25 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     table own {
         actions = { set_mac; }
         default_action = set_mac(0);
+    }
+
+    action parent(bitmap_t bitmap, bit<8> shard, bit<8> workers, bitmap_t everyone, mac_t mac, port_t port_of_parent) {
+        meta.has_parent = true;
+        meta.parent_mac = mac;
+        meta.parent_port = port_of_parent;
+        meta.parent_workers = workers;
+        meta.parent_everyone = everyone;
+        meta.parent_shard = shard;
+        meta.parent_bitmap = bitmap;
+        meta.is_from_parent = hdr.p4sgd.type == FULL || hdr.p4sgd.type == CLEAR;
+    }
+
+    // The aggregators above, of jobs that have one
+    table parents {
+        key = { hdr.p4sgd.job: exact @name("job"); }
+        actions = { parent; NoAction; }
+        const default_action = NoAction();
+        size = JOBS;
     }
 
     action forward(port_t port) {
@@ -272,6 +341,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     action answer(bit<4> kind) {
         hdr.ethernet.source = meta.mac;
         hdr.p4sgd.type = kind;
+        hdr.p4sgd.workers = meta.workers;
         hdr.p4sgd.bitmap = meta.everyone;
     }
 
@@ -284,6 +354,16 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     action to_one() {
         hdr.ethernet.destination = meta.member_mac;
         standard.egress_spec = meta.member_port;
+    }
+
+    // As a worker there; with the values of the packet
+    action to_parent() {
+        hdr.ethernet.destination = meta.parent_mac;
+        hdr.ethernet.source = meta.mac;
+        hdr.p4sgd.shard = meta.parent_shard;
+        hdr.p4sgd.workers = meta.parent_workers;
+        hdr.p4sgd.bitmap = meta.parent_bitmap;
+        standard.egress_spec = meta.parent_port;
     }
 
     action without_values() {
@@ -322,18 +402,23 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             return;
         }
         own.apply();
+        parents.apply();
 
         // The checks, in the order of DROPPED_...
         bool is_probe = hdr.p4sgd.type == PROBE;
+        bool is_to_all = is_probe && hdr.ethernet.destination == BROADCAST;
+        if (meta.is_from_parent) {
+            is_to_all = hdr.ethernet.destination[40:40] == 1; // a group
+        }
         if (!hdr.p4sgd.isValid()) {
             meta.outcome = standard.packet_length < FRAME_BYTES ? DROPPED_RUNT : DROPPED_LONG;
         } else if (hdr.p4sgd.version != VERSION && !is_probe && hdr.p4sgd.type != ECHO) {
             meta.outcome = DROPPED_VERSION;
         } else if (hdr.p4sgd.reserved != 0) {
             meta.outcome = DROPPED_RESERVED;
-        } else if (hdr.ethernet.destination != meta.mac && !(is_probe && hdr.ethernet.destination == BROADCAST)) {
+        } else if (hdr.ethernet.destination != meta.mac && !is_to_all) {
             meta.outcome = DROPPED_ADDRESS;
-        } else if (!is_probe && hdr.p4sgd.type != PARTIAL && hdr.p4sgd.type != ACK) {
+        } else if (!is_probe && hdr.p4sgd.type != PARTIAL && hdr.p4sgd.type != ACK && !meta.is_from_parent) {
             meta.outcome = DROPPED_TYPE;
         } else {
             membership.apply(hdr, meta, standard.ingress_port);
@@ -352,13 +437,13 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
         }
 
-        if (meta.outcome == FULL_TO_ALL) {
+        if (meta.outcome == FULL_TO_ALL || meta.outcome == FULL_PASSED_ON) {
             answer(FULL);
             to_all();
         } else if (meta.outcome == FULL_TO_ONE) {
             answer(FULL);
             to_one();
-        } else if (meta.outcome == CLEAR_TO_ALL) {
+        } else if (meta.outcome == CLEAR_TO_ALL || meta.outcome == CLEAR_PASSED_ON) {
             answer(CLEAR);
             without_values();
             to_all();
@@ -366,6 +451,11 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             answer(CLEAR);
             without_values();
             to_one();
+        } else if (meta.outcome == PARTIAL_TO_PARENT || meta.outcome == PARTIAL_TO_PARENT_AGAIN) {
+            to_parent();
+        } else if (meta.outcome == ACK_TO_PARENT || meta.outcome == ACK_TO_PARENT_AGAIN) {
+            without_values();
+            to_parent();
         } else if (meta.outcome == ECHOED) {
             echo();
         }

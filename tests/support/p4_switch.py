@@ -51,7 +51,7 @@ class InterpretedSwitch:
         if job := self._jobs.pop(place, None):
             self._write(entries.retire_entry(job.number, self._generation))
             for entry in entries.member_entries(job):
-                del self.program.tables["members"].entries[tuple(entry.key.values())]
+                del self.program.tables[entry.table].entries[tuple(entry.key.values())]
 
     def receive(self, frame: bytes, port: int) -> tuple[bytes, int] | None:
         """The frame that leaves, and the bitmap of the ports that it leaves through."""
@@ -75,7 +75,7 @@ class InterpretedSwitch:
         return found
 
     def counters(self) -> dict[str, int]:
-        return counters_of(self.outcomes())
+        return counters_of(self.outcomes(), parents="parents" in self.program.tables)
 
     def _write(self, entry: entries.Entry) -> None:
         self.program.tables[entry.table].entries[tuple(entry.key.values())] = entry.action, list(entry.data.values())

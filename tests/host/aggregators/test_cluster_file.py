@@ -215,7 +215,7 @@ UDP_WORKER = WORKER + 'udp = "10.0.0.2:51207"\n'
         (SOCKET + BOARD.replace("3B:00.1", "0") + BOARD.replace("3B:00.1", "0/1"), r"workers\[1\]: xrt:0 is also that"),
         (SOCKET + RACK.replace("uplink = 2", "") + WORKER, r"racks\[0\]: .*`uplink`"),
         (SOCKET + RACK.replace("port = 1", "port = 32") + WORKER, r"racks\[0\].port: "),
-        (SOCKET + RACK.replace("socket", "tofino") + WORKER, r'racks\[0\]: .* "socket" or "fpga", not "tofino"'),
+        (SOCKET + RACK.replace("socket", "tofino") + WORKER, r'racks\[0\]: .*"fpga" or "bmv2", not "tofino"'),
         (SOCKET + RACK.replace("/lab/rack", "/lab/a") + WORKER, r"racks\[0\]: .*unix:.* is also that of the agg"),
         (SOCKET + RACK.replace("f0", "ff") + WORKER, r"racks\[0\]: 02:50:34:53:47:ff is also that of the aggregator"),
         (SOCKET + 'udp = "10.0.0.2"\n' + RACK + UDP_WORKER, r"racks\[0\]: packets travel in UDP or not"),

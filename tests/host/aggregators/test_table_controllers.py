@@ -5,6 +5,7 @@ Both have the interpreted program behind them.
 
 import contextlib
 import random
+from dataclasses import replace
 
 import pytest
 from support.table_switches import GROUP_MAC, MAC, SLOTS, Bmv2, Tofino, job_of, made, packet, send
@@ -17,7 +18,7 @@ from p4sgd.host.aggregators.opening import open_controller
 from p4sgd.host.aggregators.tables import _newest, read_program
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.hw.spec.aggregator import group_of
-from p4sgd.hw.spec.job import Job, Member
+from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import Packet, PacketType
 
 SEED = 3
@@ -60,6 +61,36 @@ def test_serving_jobs(switch, controller):
         assert other.served() == controller.served() == {0: job_of(1, 2), 1: jobs[1]}
         with pytest.raises(P4sgdError, match="place 0 serves job 1: end that"):
             controller.begin(0, job_of(2, 2), 0)
+
+
+def test_a_job_with_a_parent(switch, controller):
+    """On BMv2: the sums go up as those of a worker, and what comes back goes to all below."""
+    job = replace(job_of(7, 2), parent=Parent(MAC + 1, 9, 1, 3))
+    if not controller.parents:
+        with pytest.raises(P4sgdError, match="job 7 cannot begin: it has a parent, which no Tofino can have"):
+            controller.begin(0, job, 1)
+        return
+    controller.begin(0, job, 1)
+    assert controller.served() == {0: job}
+    assert send(switch, job, PacketType.PARTIAL, 0, 1, value=3) is None
+    left, port = send(switch, job, PacketType.PARTIAL, 1, 1, value=4)
+    asked = Packet.from_bytes(left)
+    assert (asked.type, asked.values, asked.shard, asked.workers, asked.bitmap) == (
+        PacketType.PARTIAL,
+        (7,) * 8,
+        1,
+        3,
+        2,
+    )
+    assert (asked.destination, asked.source, port) == (MAC + 1, MAC, 9)
+    answer = replace(asked, type=PacketType.FULL, values=(99,) * 8, bitmap=0b111, destination=MAC, source=MAC + 1)
+    left, group = switch.program.receive(answer.to_bytes(), 9)
+    full = Packet.from_bytes(left)
+    assert (full.type, full.values, full.shard, full.workers, full.bitmap) == (PacketType.FULL, (99,) * 8, 0, 2, 0b11)
+    assert (full.destination, switch.ports_of(group)) == (GROUP_MAC, [1, 2])
+    assert controller.counters()["PARTIALS_TO_PARENT"] == 1
+    controller.end(0)
+    assert switch.program.tables["parents"].entries == {}
 
 
 def test_a_number_is_served_once(controller):
@@ -131,6 +162,8 @@ def test_the_last_generation_is_known_while_a_job_lasts(first):
 def test_jobs_are_served_completely_or_not_at_all(switch, controller):
     """Whichever update a call is interrupted after; the next call repairs the tables."""
     old, new = job_of(1, 2, ports=(9,)), job_of(2, 3)
+    if controller.parents:
+        new = replace(new, parent=Parent(MAC + 1, 7, 1, 2))
     known = switch.program.tables
 
     def served_whole():
@@ -141,6 +174,7 @@ def test_jobs_are_served_completely_or_not_at_all(switch, controller):
             members = {key[1]: tuple(v[1:]) for key, (_, v) in known["members"].entries.items() if key[0] == number}
             assert members == {shard: (member.mac, member.port) for shard, member in enumerate(job.members)}
             assert sum(1 << port for port in switch.ports_of(group_of(place))) == job.ports
+            assert ((number,) in known["parents"].entries if controller.parents else False) == bool(job.parent)
         return sorted(found)
 
     for most in range(1, 30):
@@ -151,7 +185,7 @@ def test_jobs_are_served_completely_or_not_at_all(switch, controller):
             if len(seen) == most:
                 switch.cut()
 
-        def replace():
+        def begin_the_other():
             controller.end(0)
             controller.begin(0, new, 0)
 
@@ -160,10 +194,10 @@ def test_jobs_are_served_completely_or_not_at_all(switch, controller):
         controller.begin(0, old, 0)
         switch.on_write(cut)
         try:
-            replace()
+            begin_the_other()
         except P4sgdError:
             switch.on_write(lambda: None)
-            replace()
+            begin_the_other()
             assert controller.served() == {0: new}
             controller.end(0)
             assert controller.served() == {}

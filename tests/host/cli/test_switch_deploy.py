@@ -38,9 +38,24 @@ def test_loads_a_switch(server, tmp_path):
     done = run(tmp_path, text, "--json")
     assert done.exit_code == 0, done.output
     expected = {"switch": server.address, "slots": 16, "jobs": 2, "ports": [2, 4], "stations": {}}
-    assert json.loads(done.stdout) == expected
+    assert json.loads(done.stdout) == {"switches": [expected]}
     assert server.config.p4_device_config == b"{}"
     assert server.groups == {16: [2, 4]}
+    assert server.program.tables["own"].entries == {(): ("set_mac", [0x0200_0000_0001])}
+
+
+def test_loads_the_switch_of_a_rack(server, tmp_path):
+    """The top one is a program; frames of other protocols go up and down, too."""
+    rack = f'[[racks]]\nkind = "bmv2"\ncontrol = "{server.address}"\nmac = "02:00:00:00:00:01"\nport = 0\nuplink = 7\n'
+    text = f'kind = "socket"\ncontrol = "unix:top"\n{rack}program = "program"'
+    behind = f"{WORKERS}rack = 0"  # the last one
+    file = tmp_path / "cluster.toml"
+    file.write_text(f"[aggregator]\n{text}\n{behind}\n")
+    done = CliRunner().invoke(main, ["switch", "deploy", "--cluster", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    assert [(each["switch"], each["ports"]) for each in json.loads(done.stdout)["switches"]] == [
+        (server.address, [2, 7])
+    ]
     assert server.program.tables["own"].entries == {(): ("set_mac", [0x0200_0000_0001])}
 
 
@@ -55,7 +70,7 @@ def test_other_traffic_has_further_ports(server, tmp_path):
     ):
         done = run(tmp_path, written, "--json")
         assert done.exit_code == 0, done.output
-        document = json.loads(done.stdout)
+        (document,) = json.loads(done.stdout)["switches"]
         assert (document["ports"], document["stations"]) == (ports, stations)
         assert server.groups == {16: ports}
         assert [port for port, _ in server.forward(frame, 2)] == expected
