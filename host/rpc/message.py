@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 8
+VERSION = 9
 """Changes whenever a message or the meaning of a request does."""
 
 TOKEN_NEEDED = "serves only those who have its token: name a copy of the token's file in the cluster file (token = …)"

@@ -49,7 +49,7 @@ class DropReason(_Reason):
 class KeyedDrop(_Reason):
     """A check of programs only, for which hardware has no counter: CHECK comes after RESERVED, KEY after SOURCE."""
 
-    KEY = 14, "without the key of its job: stray, forged, or of an earlier job"
+    KEY = 14, "without the key of its job and round: stray, forged, of an earlier job, or 65,536 rounds late"
     CHECK = 15, "changed on the way, by their check: memory or a device there is faulty"
 
 
@@ -68,6 +68,20 @@ GROUP_BIT = 40  # the bit of a MAC address, taken as a number, that marks a grou
 VALUES = 8  # integers that a packet carries, one for each sample of a micro-batch
 ROUND_BITS = 16  # bits of a round number; rounds compare modulo 2**16
 KEY_BITS = 64  # bits of a job's key
+
+
+def round_near(sent: int, now: int) -> int:
+    """The round of a packet, counted on past 2^16: of those whose last 16 bits were ``sent`` the nearest to ``now``."""
+    half = 1 << ROUND_BITS - 1
+    return now + (sent - now + half) % (2 * half) - half
+
+
+def key_in_round(key: int, round_: int) -> int:
+    """The key in packets of a round, counted on past 2^16, of a job with this key.
+
+    It has the bits of the round for which there is no room elsewhere: packets of another round are never taken for its.
+    """
+    return key ^ round_ >> ROUND_BITS & (1 << KEY_BITS) - 1  # rounds before 0 are late, too
 
 
 def mac_text(mac: int) -> str:
@@ -142,7 +156,7 @@ KEYED_FIELDS = layout(
     *((name, bits, text) for name, _, bits, text in FIELDS[: -1 - VALUES]),
     ("micro_batches", 16, "micro-batches in the frame (PARTIAL, FULL); the most that a frame may have (ECHO); else 0"),
     ("check", 32, "CRC-32 of bytes 32 to the last, then 14 to 27"),
-    ("key", KEY_BITS, "key of the job"),
+    ("key", KEY_BITS, "key of the job, exclusive-or with the bits of the round from 16 on"),
 )
 """The beginning of a frame of version 2. Values follow in PARTIAL and FULL, zeros up to `FRAME_BYTES` in ACK and CLEAR.
 PROBE and ECHO have no key: their values are where version 1 has them."""
@@ -221,7 +235,7 @@ class Packet:
     destination: int = 0
     source: int = 0
     version: int = VERSION
-    key: int | None = None  # of the job, in version 2; None in version 1, PROBE and ECHO
+    key: int | None = None  # of job and round, in version 2; None in version 1, PROBE and ECHO
     most: int = 0  # in ECHO of version 2, the most micro-batches that the aggregator takes; else 0
 
     def __post_init__(self) -> None:

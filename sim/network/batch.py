@@ -27,6 +27,7 @@ from p4sgd.hw.spec.packet import (
     KeyedDrop,
     PacketType,
     frame_bytes,
+    round_near,
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
 from p4sgd.sim.compiled import compiled
@@ -42,9 +43,9 @@ _JOB, _SLOT, _ROUND, _SHARD, _WORKERS = _AT["job"], _AT["slot"], _AT["round"], _
 _BITMAP, _COUNT, _CHECK, _KEY = _AT["bitmap"], _AT["micro_batches"], _AT["check"], _AT["key"]
 _KEYED_VALUES, _PLAIN_VALUES = frame_bytes(0), FRAME_BYTES - 4 * VALUES
 
-_EVERYONE, _WHOLE, _GROUP, _PORTS, _KEYED, _KEY_HIGH, _KEY_LOW, _WORKERS_OF = range(8)
-_PARENT_WORKERS, _PARENT_SHARD, _PARENT_MAC, _PARENT_PORT = range(8, 12)
-"""Columns of `_State.known`; the key is two halves of 32 bits. Without a parent its columns are 0."""
+_EVERYONE, _WHOLE, _GROUP, _PORTS, _KEYED, _KEY_OF, _WORKERS_OF = range(7)
+_PARENT_WORKERS, _PARENT_SHARD, _PARENT_MAC, _PARENT_PORT = range(7, 11)
+"""Columns of `_State.known`; without a parent its columns are 0."""
 
 MEMBER_MAC, MEMBER_PORT, _STAND_IN_MAC, _STAND_IN_PORT = range(4)
 """Columns of `BatchAggregator.members`; the port of a stand-in is -1 if there is none."""
@@ -84,7 +85,7 @@ class _State(NamedTuple):
     place_of: Numbers  # place of the job of each number, or −1
     known: Numbers  # settings of the job in each place
     members: Numbers
-    rounds: Numbers
+    rounds: Numbers  # counted on past 2^16
     aggregated: Numbers
     acknowledged: Numbers
     lengths: Numbers  # number of sums of each slot
@@ -109,7 +110,7 @@ class BatchAggregator:
             mac,
             most,
             place_of=np.full(JOB_NUMBERS, -1, np.int64),
-            known=np.zeros((jobs, 12), np.int64),
+            known=np.zeros((jobs, 11), np.int64),
             members=np.zeros((jobs, MAX_WORKERS, 4), np.int64),
             rounds=rounds,
             aggregated=aggregated,
@@ -147,14 +148,15 @@ class BatchAggregator:
         if state.place_of[job.number] not in (-1, index):
             raise ValueError(f"job {job.number} is being served already")
         self.end(index)
-        state.rounds[index] = (first_round - 1) % _ROUNDS
+        state.rounds[index] = first_round - 1
         for each in (state.aggregated, state.acknowledged, state.lengths, state.members):
             each[index] = 0
-        key, workers = job.key or 0, len(job.members)
+        key = np.uint64(job.key or 0).astype(np.int64)
+        workers = len(job.members)
         settings = (job.everyone, job.whole, job.group_mac, job.ports, job.key is not None)
         up = job.parent
         of_parent = (up.workers, up.shard, up.mac, up.port) if up else (0, 0, 0, 0)
-        state.known[index] = (*settings, key >> 32, key & 0xFFFF_FFFF, workers, *of_parent)
+        state.known[index] = (*settings, key, workers, *of_parent)
         sources = [(own.mac, own.port, own.stand_in) for own in job.members]
         state.members[index, :workers] = [
             (mac, port, *((other.mac, other.port) if other else (0, -1))) for mac, port, other in sources
@@ -187,7 +189,7 @@ class BatchAggregator:
 
         No shard is in the sums only if the slot is unused.
         """
-        columns = (self._state.rounds, self._state.aggregated, self._state.acknowledged)
+        columns = (self._state.rounds % _ROUNDS, self._state.aggregated, self._state.acknowledged)
         states: list[list[int]] = np.stack([column[place, slots] for column in columns], axis=1).tolist()
         return states
 
@@ -217,7 +219,7 @@ PURPOSE = "the aggregator's loop"
 
 @compiled(PURPOSE)
 def _load(frame: Bytes, at: int, size: int) -> Any:
-    """A big-endian number of a frame, below 2^48."""
+    """A big-endian number of a frame; of eight bytes, as int64 has them."""
     value = np.int64(0)
     for byte in range(at, at + size):
         value = value << 8 | np.int64(frame[byte])
@@ -232,6 +234,7 @@ def _store(frame: Bytes, at: int, size: int, value: Any) -> None:
 
 
 _crc32 = compiled(PURPOSE)(crc32)
+_round_near = compiled(PURPOSE)(round_near)
 
 
 @compiled(PURPOSE)
@@ -325,13 +328,12 @@ def _failed_checks_of_parent(frame: Bytes, port: int, slots: int, known: Numbers
 
 
 @compiled(PURPOSE)
-def _has_key(frame: Bytes, known: Numbers) -> bool:
-    """Whether a packet has the key of a job; one of version 1 has none."""
+def _has_key(frame: Bytes, known: Numbers, round_: Any) -> bool:
+    """Whether a packet has the key of job and round, as `key_in_round`; one of version 1 has none."""
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
     if is_keyed != (known[_KEYED] != 0):
         return False
-    right = _load(frame, _KEY, 4) == known[_KEY_HIGH] and _load(frame, _KEY + 4, 4) == known[_KEY_LOW]
-    return right or not is_keyed
+    return not is_keyed or _load(frame, _KEY, 8) == known[_KEY_OF] ^ round_ >> ROUND_BITS
 
 
 @compiled(PURPOSE)
@@ -482,19 +484,20 @@ def _receive(
                     counts[1 + place, _CHECKS[check]] += 1
                     break
             continue
-        if not _has_key(frame, known[place]):
+        now = rounds[place, slot]
+        round_ = _round_near(_load(frame, _ROUND, 2), now)
+        if not _has_key(frame, known[place], round_):
             counts[1 + place, _WRONG_KEY] += 1
             continue
         is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
         shard = np.int64(frame[_SHARD])
         bit, everyone, whole = np.int64(1) << shard, known[place, _EVERYONE], known[place, _WHOLE]
-        round_, now = _load(frame, _ROUND, 2), rounds[place, slot]
         outcome = _STALE
         reply: Any = kind
         length = VALUES * _load(frame, _COUNT, 2) if is_keyed else np.int64(VALUES)
         first = _KEYED_VALUES if is_keyed else _PLAIN_VALUES
         if kind == _PARTIAL:
-            begins = round_ == (now + 1) % _ROUNDS
+            begins = round_ == now + 1
             joins = False
             if begins:
                 rounds[place, slot] = round_
@@ -542,7 +545,7 @@ def _receive(
         elif aggregated[place, slot] == 0:
             outcome = _STALE
         elif round_ != now:
-            if (round_ - now) % _ROUNDS >= _ROUNDS // 2:
+            if round_ < now:
                 outcome, reply = _CLEAR_TO_ONE, _CLEAR
         elif aggregated[place, slot] == whole:
             is_repeated = acknowledged[place, slot] & bit != 0

@@ -17,7 +17,11 @@ from p4sgd.hw.spec.packet import (
     MalformedPacketError,
     Packet,
     PacketType,
+    key_in_round,
+    round_near,
 )
+
+_ROUNDS = 1 << ROUND_BITS
 
 
 class SlotPhase(Enum):
@@ -127,8 +131,8 @@ class Endpoint:
         return [self._packet(index) for index, slot in enumerate(self._slots) if slot.phase is not SlotPhase.IDLE]
 
     def round_of(self, slot: int) -> int:
-        """Round of a slot's current or last operation."""
-        return self._round(self._slots[slot])
+        """Round of a slot's current or last operation, modulo 2^16."""
+        return self._round(self._slots[slot]) % _ROUNDS
 
     def waits_for(self, operation: int) -> bool:
         """Whether an operation has begun and its sums have not come."""
@@ -209,7 +213,7 @@ class Endpoint:
             if slot.phase is SlotPhase.IDLE or now < self._due(slot):
                 continue
             if self.resends and slot.resends == self.resends:
-                self.given_up = GivenUp(index, self._round(slot), slot.phase)
+                self.given_up = GivenUp(index, self.round_of(index), slot.phase)
                 self.leave()
                 return []
             slot.sent_at = now
@@ -252,7 +256,10 @@ class Endpoint:
         self._wait = smooth + 4 * deviation
 
     def _round(self, slot: _Slot, ahead: int = 0) -> int:
-        return (self.first_round + slot.number // self.slots + ahead) % (1 << ROUND_BITS)
+        return self.first_round + slot.number // self.slots + ahead
+
+    def _key_in(self, round_: int) -> int | None:
+        return None if self.key is None else key_in_round(self.key, round_)
 
     def _check(self, packet: Packet) -> Drop | None:
         """Why a packet is dropped: the first check that it fails; None if it passes all."""
@@ -274,13 +281,14 @@ class Endpoint:
             return DropReason.SLOT
         if packet.source != self.peer_mac:
             return DropReason.SOURCE
-        if packet.key != self.key:
-            return KeyedDrop.KEY
         slot = self._slots[packet.slot]
+        round_ = round_near(packet.round, self._round(slot))
+        if packet.key != self._key_in(round_):
+            return KeyedDrop.KEY
         is_free = packet.type is PacketType.FULL and slot.phase is SlotPhase.IDLE and slot.sums is None
-        if self.has_stand_in and is_free and packet.round == self._round(slot, 1):
+        if self.has_stand_in and is_free and round_ == self._round(slot, 1):
             return None
-        if packet.round != self._round(slot):
+        if round_ != self._round(slot):
             return DropReason.STALE
         waits_for = SlotPhase.PARTIAL if packet.type is PacketType.FULL else SlotPhase.ACK
         if slot.phase is not waits_for:
@@ -307,7 +315,7 @@ class Endpoint:
             type=PacketType.PARTIAL if is_partial else PacketType.ACK,
             job=self.job,
             slot=index,
-            round=self._round(slot),
+            round=self._round(slot) % _ROUNDS,
             shard=self.shard,
             workers=self.workers,
             bitmap=1 << self.shard,
@@ -315,5 +323,5 @@ class Endpoint:
             destination=self.peer_mac,
             source=self.local_mac,
             version=VERSION if self.key is None else KEYED_VERSION,
-            key=self.key,
+            key=self._key_in(self._round(slot)),
         )

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from p4sgd.host.aggregators.seats import seats_of
-from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES
+from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, ROUND_BITS, VALUES, round_near
 from p4sgd.sim.network.endpoint import Endpoint
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
@@ -34,7 +34,8 @@ class AnyKeyAtWorkers(Endpoint):
     """Does not look at the key."""
 
     def _check(self, packet):
-        return super()._check(packet if packet.key is None else replace(packet, key=self.key))
+        right = self._key_in(round_near(packet.round, self._round(self._slots[packet.slot])))
+        return super()._check(replace(packet, key=right))
 
 
 VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {

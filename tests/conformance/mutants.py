@@ -626,11 +626,21 @@ class _Unchecked(Aggregator):
 
 
 class _SeesOfJob(_Keyed):
-    """A job takes a packet of its number for another, which `seen_by` gives."""
+    """A job takes a packet of its number for another, which `seen_by` gives; the job has the key of the round."""
 
     def _act(self, packet, port, place):
-        job = None if place is None else self.jobs[place]
-        return super()._act(packet if job is None else self.seen_by(job, packet), port, place)
+        if place is not None and packet.slot < self._slots:
+            key = self._key(self.jobs[place], self.slots[place][packet.slot], packet.round)
+            packet = self.seen_by(replace(self.jobs[place], key=key), packet)
+        return super()._act(packet, port, place)
+
+
+class KeepsTheKey(_Keyed):
+    """The key is the same in all rounds."""
+
+    @staticmethod
+    def _key(job, slot, sent):
+        return job.key
 
 
 def _blind(where, right):

@@ -22,6 +22,7 @@ from conformance.frames import (
 from conformance.judge import Judge
 from conformance.vectors import Begin, Case, End, Geometry, Send
 from p4sgd.hw.spec.job import Job, Member, Parent
+from p4sgd.hw.spec.packet import key_in_round
 
 CASE_FRAMES = 250
 """Frames of a case: a few jobs, one after the other in each place."""
@@ -133,9 +134,12 @@ class _Sequence:
             kind, distance, shards = rng.choice(kinds), rng.choice(_DISTANCES), list(everyone)
         shard = rng.choice(shards or everyone)
         extremes = rng.random() < 0.3
-        key = job.key
+        round_ = now.wraps * ROUNDS + now.round + distance
+        key = None if job.key is None else key_in_round(job.key, round_)
         if self._geometry.version > 1 and rng.random() < 0.03:  # all is right but that it has a key or none
             key = rng.getrandbits(64) if key is None else None
+        if key is not None and rng.random() < 0.03:  # 65,536 rounds late
+            key ^= 1
         count = VALUES
         if key is not None and kind in (PARTIAL, FULL):
             joins = distance == 0 and bool(now.aggregated) and rng.random() < 0.95
@@ -162,7 +166,7 @@ class _Sequence:
             source=source.mac,
             job=job.number,
             slot=slot,
-            round=(now.round + distance) % ROUNDS,
+            round=round_ % ROUNDS,
             shard=shard,
             workers=workers,
             bitmap=bitmap,

@@ -24,6 +24,8 @@ from p4sgd.hw.spec.packet import (
     MalformedPacketError,
     Packet,
     PacketType,
+    key_in_round,
+    round_near,
 )
 
 _ROUNDS = 1 << ROUND_BITS
@@ -56,10 +58,12 @@ class SlotState:
 
     A parent has a bit of its own in both: its FULL, whose values replace the sums, is its part of ``aggregated``, and
     its CLEAR that of ``acknowledged``. ``aggregated`` is 0 only in a slot that has not been used yet: that counts as
-    complete in the round before the job's first, but has no sums to answer with.
+    complete in the round before the job's first, but has no sums to answer with. ``round`` is modulo 2^16, and has
+    wrapped ``wraps`` times.
     """
 
     round: int = 0
+    wraps: int = 0
     aggregated: int = 0
     acknowledged: int = 0
     sums: tuple[int, ...] = (0,) * VALUES
@@ -99,8 +103,8 @@ class Aggregator:
         if self._place_of.get(job.number, index) != index:
             raise ValueError(f"job {job.number} is being served already")
         self.end(index)
-        before = (first_round - 1) % _ROUNDS
-        self.slots[index] = [SlotState(before) for _ in range(self._slots)]
+        wraps, before = divmod(first_round - 1, _ROUNDS)
+        self.slots[index] = [SlotState(before, wraps) for _ in range(self._slots)]
         self.jobs[index] = job
         self._place_of[job.number] = index
 
@@ -171,7 +175,7 @@ class Aggregator:
         if failed:
             return failed[0]
         assert job is not None
-        if packet.key != job.key:  # packets of version 1 have none
+        if packet.key != self._key(job, slot, packet.round):  # packets of version 1 have none
             return KeyedDrop.KEY
         acts = {
             PacketType.PARTIAL: self._partial,
@@ -183,6 +187,12 @@ class Aggregator:
             is_known = packet.round == slot.round and slot.aggregated & packet.bitmap
             return DropReason.DUPLICATE if is_known else self._partial(slot, packet, job)
         return acts[packet.type](slot, packet, job)
+
+    @staticmethod
+    def _key(job: Job, slot: SlotState, sent: int) -> int | None:
+        """The key that a packet must have, of the round that is sent as this number."""
+        now = slot.wraps * _ROUNDS + slot.round
+        return None if job.key is None else key_in_round(job.key, round_near(sent, now))
 
     @staticmethod
     def _is_of_stand_in(packet: Packet, port: int, job: Job) -> bool:
@@ -218,6 +228,7 @@ class Aggregator:
     def _partial(self, slot: SlotState, packet: Packet, job: Job) -> Answer | Drop | None:
         if packet.round == (slot.round + 1) % _ROUNDS:
             slot.round = packet.round
+            slot.wraps += packet.round == 0
             slot.aggregated = packet.bitmap
             slot.acknowledged = 0
             slot.sums = packet.values
@@ -346,5 +357,5 @@ class Aggregator:
             destination=destination,
             source=self.mac,
             version=packet.version,
-            key=job.key,
+            key=packet.key,
         )

@@ -4,6 +4,7 @@ The network is a set. What was sent stays in it, and any packet in it may arrive
 never. So nothing has to be said of loss, repetition, delay and order; a packet that is sent again is there already.
 
 - No worker may ever be handed a wrong sum, or more sums than it asked for.
+- No aggregator may begin a round of a slot before all have acknowledged the one before.
 - From every state, if all packets under way are lost, resends must lead to the end over a network that loses no more.
 """
 
@@ -39,6 +40,10 @@ GROUP = 1 << 40
 
 class WrongSumError(Exception):
     """A worker was handed what is no sum of all workers' partials."""
+
+
+class BegunTooSoonError(Exception):
+    """A round began before all had acknowledged the one before."""
 
 
 class StuckError(Exception):
@@ -160,6 +165,9 @@ class Search:
             return after, [(self._homes[end], answer)] if answer else []
         index, port = end
         switch, answer = self._step(Aggregator.receive, machines.switches[index], packet, port)
+        for before, slot in zip(machines.switches[index].slots[0], switch.slots[0], strict=True):
+            if slot.round != before.round and before.acknowledged != switch.jobs[0].whole and before.aggregated:
+                raise BegunTooSoonError(f"{name(packet)} at {end}")
         switches = (*machines.switches[:index], switch, *machines.switches[index + 1 :])
         sent = []
         for port in range(answer.ports.bit_length()) if answer else ():
@@ -217,7 +225,7 @@ class Search:
                         queue.append(after)
             for state in way:
                 self._check_end(state[0])
-        except (StuckError, WrongSumError) as error:
+        except (BegunTooSoonError, StuckError, WrongSumError) as error:
             events = []
             while way[state]:
                 state, event = way[state]
@@ -301,6 +309,16 @@ class TakesAnyClear(TakesAny):
     kind = PacketType.CLEAR
 
 
+class DoesNotWaitForClear(Worker):
+    """Begins the next operation of a slot when it has acknowledged the last one."""
+
+    def receive(self, packet, now):
+        acknowledgement = super().receive(packet, now)
+        if acknowledgement is not None:
+            self._slots[packet.slot].phase = SlotPhase.IDLE
+        return acknowledgement
+
+
 class SendsAckOnce(Worker):
     """Does not repeat its ACK."""
 
@@ -311,14 +329,15 @@ class SendsAckOnce(Worker):
 @pytest.mark.parametrize(
     ("machine", "error"),
     [
-        ({"switch": Forgetful}, WrongSumError),
+        ({"switch": Forgetful}, BegunTooSoonError),
         ({"switch": AddsTwice}, WrongSumError),
         ({"switch": TellsFullOnce}, StuckError),
         ({"switch": IgnoresLateAcks}, StuckError),
         ({"switch": CountsLateAcks}, StuckError),
         ({"worker": TakesAny}, WrongSumError),
-        ({"worker": TakesAnyClear}, StuckError),
+        ({"worker": TakesAnyClear}, BegunTooSoonError),
         ({"worker": SendsAckOnce}, StuckError),
+        ({"worker": DoesNotWaitForClear}, BegunTooSoonError),
     ],
     ids=lambda value: next(iter(value.values())).__name__ if isinstance(value, dict) else "",
 )
@@ -351,7 +370,7 @@ class StandsInTooSoon(Worker):
     [
         ({"switch": AddsBoth}, WrongSumError),
         ({"worker": TakesAnyFullEarly}, WrongSumError),
-        ({"worker": StandsInTooSoon}, StuckError),
+        ({"worker": StandsInTooSoon}, BegunTooSoonError),
     ],
     ids=lambda value: next(iter(value.values())).__name__ if isinstance(value, dict) else "",
 )
@@ -368,8 +387,8 @@ def test_a_fault_of_stand_ins_is_found(machine, error):
         (AddsTheParentsSums, WrongSumError),
         (KeepsItsOwnSums, WrongSumError),
         (TakesFullOfAnyRound, WrongSumError),
-        (TakesClearOfAnyRound, StuckError),
-        (ClearsBeforeItsParent, StuckError),
+        (TakesClearOfAnyRound, BegunTooSoonError),
+        (ClearsBeforeItsParent, BegunTooSoonError),
         (AsksOnce, StuckError),
         (AcknowledgesOnce, StuckError),
         (TellsItsWorkersUpward, StuckError),
