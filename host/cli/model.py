@@ -332,9 +332,10 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, float32: bool, ou
     SGDClassifier, LinearSVC, LinearRegression, PoissonRegressor, GammaRegressor or TweedieRegressor for pickle.load or
     joblib.load. Load a pickle only if you know who wrote it.
 
-    Of a table with texts, gaps or truth values both take the columns: for onnx each is an input of its name, of shape
-    (samples, 1), texts as texts and empty if they are missing, truth values as 0 and 1, numbers NaN if they are
-    missing. sklearn is a Pipeline then, and takes a DataFrame.
+    Of a table with texts, dates, gaps or truth values both take the columns: for onnx each is an input of its name, of
+    shape (samples, 1), texts as texts and empty if they are missing, truth values as 0 and 1, dates as days since 1970
+    with the time of day as fraction, numbers and dates NaN if they are missing. sklearn is a Pipeline then, and takes a
+    DataFrame, dates as pandas.to_datetime makes them.
     """
     if float32 and kind != "onnx":
         raise UserError("is for --to onnx: estimators of scikit-learn take float32 as they are", field="float32")

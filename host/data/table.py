@@ -153,6 +153,15 @@ class DateColumn(NumberColumn):
     order: str = "ymd"
     parts: tuple[str, ...] | None = None
 
+    @property
+    def known(self) -> dict[str, list[int]]:
+        """The ``parts`` by kind, in their order: months and hours from 0, weekdays from Monday on."""
+        known = {}
+        for kind in dict.fromkeys(kind for _, kind in _PARTS):
+            names = [name for name, other in _PARTS if other == kind]
+            known[kind] = [place for place, name in enumerate(names) if name in (self.parts or ())]
+        return {kind: places for kind, places in known.items() if places}
+
     def read(self, cells: Cells, label: str, unknown: UnknownTexts) -> FloatArray:
         texts, which = cells.encoded
         found = np.array([*(day_of(text, self.order) for text in texts), np.nan])[which]

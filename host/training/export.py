@@ -1,5 +1,7 @@
 """Export of models, as an estimator of scikit-learn or an ONNX graph."""
 
+import datetime
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -7,14 +9,14 @@ import numpy.typing as npt
 
 from p4sgd.host.data.encoding import TableEncoding
 from p4sgd.host.data.labels import TargetCoding
-from p4sgd.host.data.table import NumberColumn, TextColumn
+from p4sgd.host.data.table import DateColumn, NumberColumn, TextColumn
 from p4sgd.host.losses import Task, get_loss
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.host.training.onnx_graph import PROBABILITIES, check_dates, rounding, to_onnx
+from p4sgd.host.training.onnx_graph import PROBABILITIES, rounding, to_onnx
 
 __all__ = ["rounding", "to_onnx", "to_sklearn"]
 
-_GAP_TEXTS = ("None", "nan", "<NA>")
+_GAP_TEXTS = ("None", "nan", "<NA>", "NaT")
 """Gaps of columns of objects, as `numpy.asarray` makes texts of them."""
 
 
@@ -24,11 +26,9 @@ def to_sklearn(model: Model | ModelSet) -> Any:
     For losses with probabilities it is a `LogisticRegression`, or an `SGDClassifier`, which gives those of one against
     the rest; for other classifiers a `LinearSVC`. Of regressions it is a `PoissonRegressor`, a `GammaRegressor` or a
     `TweedieRegressor`, or a `LinearRegression`. Of several targets it is one of several of these. Of a table with
-    texts, gaps or truth values it is a `Pipeline` of a `ColumnTransformer`, which takes a DataFrame with the columns by
-    name, or an array of them if they have no names, and one of these. It knows no offsets: they are to be added to
-    activations, or to the logarithm of a prediction.
-
-    Raises `UserError` if a column of the table holds dates.
+    texts, dates, gaps or truth values it is a `Pipeline` of a `ColumnTransformer`, which takes a DataFrame with the
+    columns by name, or an array of them if they have no names, and one of these; dates are datetime64, or texts such as
+    2024-03-31. It knows no offsets: they are to be added to activations, or to the logarithm of a prediction.
     """
     encoding = model.space.encoding
     if encoding is None:
@@ -91,9 +91,7 @@ def _transformer(encoding: TableEncoding) -> tuple[Any, npt.NDArray[np.intp]]:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 
-    check_dates(encoding)
-
-    def converted(kind: type, *steps: Any) -> Any:
+    def converted(kind: type | str, *steps: Any) -> Any:
         return make_pipeline(FunctionTransformer(np.asarray, kw_args={"dtype": kind}), *steps)
 
     named = bool(encoding.headers) and all(encoding.headers)
@@ -106,6 +104,7 @@ def _transformer(encoding: TableEncoding) -> tuple[Any, npt.NDArray[np.intp]]:
         key, name = column.name if named else place, f"column {place + 1}"
         outputs = list(range(first, first + len(column.features(""))))
         first += len(outputs)
+        more: list[tuple[str, Any]] = []
         if isinstance(column, TextColumn):
             kind, texts = _texts(column, outputs)
             sample[key] = [*texts, None][:1] * 2
@@ -120,18 +119,47 @@ def _transformer(encoding: TableEncoding) -> tuple[Any, npt.NDArray[np.intp]]:
             if column.mean is not None:
                 means[name] = column.mean
             value: Any = True if column.truth else 1.0
-            sample[key], steps = [value, None if column.gaps else value], converted(float, *filled)
+            steps = converted(float, *filled)
             if column.truth:
                 truths, unknown = np.array([False, True], object), {"unknown_value": np.nan}
                 coder = OrdinalEncoder(categories=[truths], handle_unknown="use_encoded_value", **unknown)
                 steps = converted(object, coder, *filled)
-        parts.append((name, steps, [key]))
+            elif isinstance(column, DateColumn):
+                value = datetime.datetime(1970, 1, 1)
+                number, others = _dates(column)
+                steps = converted("datetime64[us]", *number, *filled)
+                more = [(f"{name} {kind}", converted("datetime64[us]", *each)) for kind, each in others.items()]
+            sample[key] = [value, None if column.gaps else value]
+        parts += [(kind, each, [key]) for kind, each in [(name, steps), *more]]
         places += outputs
     transformer = ColumnTransformer(parts)
     transformer.fit(_frame(sample) if named else np.array(list(sample.values()), object).T)
     for name, mean in means.items():
         transformer.named_transformers_[name][-1].statistics_ = np.array([mean])
     return transformer, np.array(places, np.intp)
+
+
+def _dates(column: DateColumn) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Steps that make the number of `datetime64`, NaN of gaps, and by kind those that make features of its parts."""
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+
+    def since(start: str, unit: Any, one: Any, *more: tuple[str, float]) -> list[Any]:
+        epoch = ("__sub__", np.datetime64(start, unit))
+        calls = [("astype", f"datetime64[{unit}]"), epoch, ("__truediv__", np.timedelta64(1, one)), *more]
+        return [FunctionTransformer(methodcaller(*call)) for call in calls]
+
+    if column.parts is None:
+        return since("1970-01-01", "s", "D"), {}
+    counted = {
+        "month": since("1970-01", "M", "M", ("__mod__", 12)),
+        "weekday": since("1969-12-29", "D", "D", ("__mod__", 7)),
+        "hour": since("1970-01-01T00", "h", "h", ("__mod__", 24)),
+    }
+    features = {
+        kind: [*counted[kind], OneHotEncoder(categories=[np.array(known, float)], handle_unknown="ignore")]
+        for kind, known in column.known.items()
+    }
+    return since("1970", "Y", "Y", ("__add__", 1970)), features
 
 
 def _texts(column: TextColumn, outputs: list[int]) -> tuple[type, dict[Any, int]]:
@@ -143,7 +171,17 @@ def _texts(column: TextColumn, outputs: list[int]) -> tuple[type, dict[Any, int]
     # As texts, numbers and truth values may be categories. With gaps among them, integers of pandas have a fraction.
     others = {f"{text}.0": feature for text, feature in texts.items() if text.isdecimal()}
     others |= {text.title(): feature for text, feature in texts.items() if text in ("true", "false")}
+    others |= {moment: feature for text, feature in texts.items() for moment in _moments(text)}
     return str, others | texts | (dict.fromkeys(_GAP_TEXTS, known[-1]) if column.gaps else {})
+
+
+def _moments(text: str) -> list[str]:
+    """How `numpy.asarray` writes the `datetime64` that a text may have been, in its units."""
+    try:
+        moment = datetime.datetime.fromisoformat(text).isoformat(timespec="seconds")
+    except ValueError:
+        return []
+    return [f"{moment}{fraction}" for fraction in ("", ".000", ".000000", ".000000000")]
 
 
 def _frame(columns: dict[str, list[Any]]) -> Any:

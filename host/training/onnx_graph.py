@@ -23,24 +23,15 @@ PROBABILITIES: dict[str, list[tuple[Any, ...]]] = {
 """By loss that gives probabilities: the operators of ONNX that make one from an activation, with their constants."""
 
 
-def check_dates(encoding: TableEncoding) -> None:
-    """Refuse dates, which neither ONNX nor scikit-learn can read."""
-    for place, column in enumerate(encoding.columns):
-        if isinstance(column, DateColumn):
-            raise UserError(
-                f"{encoding.label(place)} holds dates, which exported models cannot read: make numbers of them in the "
-                f"table, and train again"
-            )
-
-
 def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
     """An ONNX graph that predicts as the model does, in float64: coefficients of raw features may cancel.
 
-    The input is ``features``, float64 (samples, features). Of a table with texts, gaps or truth values every column is
-    an input of its own, (samples, 1), by its name or ``feature 1``, after the word column if an output or another input
-    has that name: numbers are float64, NaN where they are missing; truth values 0 and 1; texts are texts, empty where
+    The input is ``features``, float64 (samples, features). Of a table with texts, dates, gaps or truth values every
+    column is an input of its own, (samples, 1), by its name or ``feature 1``, after the word column if an output or
+    another input has that name: numbers are float64, NaN where they are missing; truth values 0 and 1; dates are days
+    since 1970 with the time of day as fraction, float64 and NaN where they are missing; texts are texts, empty where
     they are missing. A model of offsets or exposures has one more, ``offset`` or ``exposure``, float64 (samples,). With
-    ``float32`` numbers are float32; what they then lack is `rounding`.
+    ``float32`` numbers but dates are float32; what they then lack is `rounding`.
 
     The outputs of a classifier are ``label``, the predicted class of each sample as text or int64 (float64 if a label
     is no integer), if the loss gives them ``probabilities``, float64 (samples, classes), and ``activation``, float64
@@ -49,8 +40,7 @@ def to_onnx(model: Model | ModelSet, *, float32: bool = False) -> bytes:
     with different ones a list for each, ``targets``, ``feature_names``, ``offset`` and ``table`` are JSON, the last of
     them how features are made of the columns of a table (`p4sgd.host.data.encoding.TableEncoding`).
 
-    Raises `UserError` if the package onnx is not installed, if a column holds dates, or if targets have numbers and
-    texts as classes.
+    Raises `UserError` if the package onnx is not installed, or if targets have numbers and texts as classes.
     """
     graph, coding, space = _Graph(float32=float32), model.labels, model.space
     coefficients, intercept = model.linear()
@@ -117,15 +107,15 @@ class _Graph:
         self._outputs: list[Any] = []
         self._constants: dict[str, Any] = {}
 
-    def _described(self, name: str, kind: Any, *more: int) -> Any:
+    def _described(self, name: str, kind: Any, *more: int, what: str = "") -> Any:
         made = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-        return self._onnx.helper.make_tensor_value_info(name, made, ["samples", *more])
+        return self._onnx.helper.make_tensor_value_info(name, made, ["samples", *more], what)
 
-    def input(self, name: str, kind: Any, *more: int) -> str:
+    def input(self, name: str, kind: Any, *more: int, what: str = "") -> str:
         taken = {*_OUTPUTS, *(each.name for each in self._inputs)}
         while name in taken or name.startswith("p4sgd/"):
             name = f"column {name}"
-        self._inputs.append(self._described(name, kind, *more))
+        self._inputs.append(self._described(name, kind, *more, what=what))
         return name
 
     def numbers(self, name: str, *more: int) -> str:
@@ -166,7 +156,6 @@ class _Graph:
 
 def _encode(graph: _Graph, encoding: TableEncoding) -> str:
     """The features of the columns of a table, float64 (samples, features), as `TableEncoding.apply` makes them."""
-    check_dates(encoding)
     parts = []
     for place, column in enumerate(encoding.columns):
         label = encoding.label(place)
@@ -180,15 +169,49 @@ def _encode(graph: _Graph, encoding: TableEncoding) -> str:
                 parts.append(graph.cast(graph.node("Reshape", [chosen, shape]), np.float64))
             continue
         assert isinstance(column, NumberColumn)
-        given = graph.numbers(label, 1)
+        more = []
+        if isinstance(column, DateColumn):
+            given = graph.input(label, np.float64, 1, what="days since 1970, with the time of day as fraction")
+            if column.parts is not None:
+                of_date = _parts_of_dates(graph, given)
+                given = of_date["year"]
+                for kind, known in column.known.items():
+                    values = graph.constant(f"{label} {kind}", np.array([known], np.float64))
+                    more.append(graph.cast(graph.node("Equal", [of_date[kind], values]), np.float64))
+        else:
+            given = graph.numbers(label, 1)
         if column.mean is None:
             parts.append(given)
-            continue
-        gaps = graph.node("IsNaN", [given])
-        parts.append(graph.node("Where", [gaps, graph.constant(f"{label} mean", np.float64(column.mean)), given]))
-        if column.gaps:
-            parts.append(graph.cast(gaps, np.float64))
+        else:
+            gaps = graph.node("IsNaN", [given])
+            parts.append(graph.node("Where", [gaps, graph.constant(f"{label} mean", np.float64(column.mean)), given]))
+            if column.gaps:
+                parts.append(graph.cast(gaps, np.float64))
+        parts += more
     return graph.node("Concat", parts, axis=1)
+
+
+def _parts_of_dates(graph: _Graph, days: str) -> dict[str, str]:
+    """Year, month, weekday and hour of days since 1970, as `DateColumn.known` counts them."""
+
+    def by(kind: str, given: str, number: float) -> str:
+        return graph.node(kind, [given, graph.constant(f"{number}", np.float64(number))])
+
+    def divided(given: str, number: float) -> tuple[str, str]:
+        quotient = graph.node("Floor", [by("Div", given, number)])
+        return quotient, graph.node("Sub", [given, by("Mul", quotient, number)])
+
+    minutes = graph.node("Floor", [by("Add", by("Mul", days, 1440), 1e-6)])
+    day, minute = divided(minutes, 1440)
+    _, weekday = divided(by("Add", day, 3), 7)
+    # H. Hinnant, chrono-compatible low-level date algorithms: of years that begin in March, 400 have 146,097 days, 4 in
+    # a century have 1,461, and 5 months have 153.
+    centuries, rest = divided(by("Add", by("Mul", by("Add", day, 719468), 4), 3), 146097)
+    years, rest = divided(by("Add", by("Mul", divided(rest, 4)[0], 4), 3), 1461)
+    months, _ = divided(by("Add", by("Mul", divided(rest, 4)[0], 5), 2), 153)
+    years = graph.node("Add", [by("Mul", centuries, 100), years])
+    year, month = divided(by("Add", graph.node("Add", [by("Mul", years, 12), months]), 2), 12)
+    return {"year": year, "month": month, "weekday": weekday, "hour": divided(minute, 60)[0]}
 
 
 def _classify(graph: _Graph, model: Model | ModelSet, activation: str, columns: Sequence[int]) -> Any:

@@ -17,7 +17,6 @@ from support.command_line import run
 from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd.host.data import Dataset, FeatureSpace, read_dataset
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
-from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
 from p4sgd.host.training.export import rounding, to_onnx, to_sklearn
 from p4sgd.host.training.model_file import Model, ModelSet, load_model
@@ -265,12 +264,29 @@ def test_columns_named_as_other_inputs_and_outputs():
     np.testing.assert_allclose(found, classifier.decision_function(X, offset=offset), atol=1e-12)
 
 
-def test_dates_are_refused():
-    dates = pa.table({"day": pa.array(np.arange(40, dtype=np.int32), pa.date32()), "x": np.arange(40) % 3})
-    regressor = GLMRegressor(epochs=1, dates="days").fit(dates, np.arange(40.0))
-    for export in (to_onnx, to_sklearn):
-        with pytest.raises(UserError, match=r"^day holds dates, which exported models cannot read"):
-            export(regressor.model_)
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+@pytest.mark.filterwarnings("ignore:.*that the model does not know")
+@pytest.mark.parametrize("dates", ["text", "days", "parts"])
+def test_dates(dates, missing):
+    """Of all years, with a time of day and gaps, also such as training has not seen."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    moments = rng.integers(-30_000_000_000, 200_000_000_000, 300).astype("datetime64[s]")
+    moments[::7] = "NaT"
+    table = pandas.DataFrame({"day": moments, "x": rng.normal(size=300)})
+    regressor = GLMRegressor(epochs=1, dates=dates, missing=missing).fit(table[:150], rng.normal(size=150))
+    content, expected = pickle.dumps(to_sklearn(regressor.model_)), regressor.predict(table)
+    assert b"p4sgd" not in content
+    assert_same(pickle.loads(content).predict(table), expected.tolist())
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    for float32 in (False, True):
+        session = onnxruntime.InferenceSession(to_onnx(regressor.model_, float32=float32))
+        days = (moments - np.datetime64(0, "s")) / np.timedelta64(1, "D")
+        day = np.where(np.isnat(moments), "", np.char.replace(moments.astype(str), "T", " ")).astype(object)
+        x = table["x"].to_numpy(np.float32 if float32 else np.float64)
+        given = {"day": day if dates == "text" else days, "x": x}
+        (found,) = session.run(None, {name: each[:, np.newaxis] for name, each in given.items()})
+        np.testing.assert_allclose(found, expected, rtol=1e-6 if float32 else 1e-9, atol=1e-6 if float32 else 0)
 
 
 def test_targets_with_different_classes():
