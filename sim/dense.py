@@ -20,7 +20,7 @@ from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, ByteArray, EngineWeights, IntArr
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.intrinsics import prefetch
+from p4sgd.sim.intrinsics import DOT_LANES, add_dots, prefetch
 from p4sgd.sim.lines import Lines, offset
 from p4sgd.sim.model import Batches, Features, Model, Targets, Team, next_deltas
 
@@ -39,12 +39,9 @@ _EXACT = 512
 """Columns of a dot product that is not rounded, so that units do not matter: longer sums take less time. 2^14 would
 still be exact."""
 
-_WHOLE = 16
-"""Units have so many columns, or a multiple: the loops take the rest of a row one by one, which takes longer."""
-
-_AHEAD = 8
-"""How many rows ahead to prefetch. The processor itself looks no farther than the end of a row, and a thread reads only
-a part of each."""
+_CACHE_LINE = 64
+"""Bytes that a prefetch reads, for the next micro-batch: the processor itself looks no farther than the end of a row,
+and a thread reads only a part of each."""
 
 _WEIGHT_LOW, _WEIGHT_HIGH = float(WEIGHT.minimum), float(WEIGHT.maximum)
 
@@ -76,7 +73,7 @@ class DenseFeatures(Features):
             used = each.used()
             lengths = used.shape[1] - np.argmax(used[:, ::-1], axis=1)  # up to the last used feature of a unit
             lengths[~used.any(axis=1)] = 0
-            lengths = np.minimum(-(-lengths // _WHOLE) * _WHOLE, used.shape[1])
+            lengths = np.minimum(-(-lengths // DOT_LANES) * DOT_LANES, used.shape[1])
             indices, taken = np.arange(used.size), (np.arange(used.shape[1]) < lengths[:, np.newaxis]).reshape(-1)
             self.columns.append(indices[taken])
             self.others.append(indices[~taken])
@@ -291,18 +288,7 @@ class DenseModel(Model):
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 
-@_compiled(nogil=True, fastmath=_SUMS)
-def _dots(features: Any, others: Any, weights: Any) -> Any:
-    """The exact dot products of a unit of two samples, without the rounding of Round 1. They share its weights; more
-    samples at once would take longer."""
-    total = other = 0.0
-    for j in range(weights.shape[0]):
-        total += np.float64(features[j]) * weights[j]
-        other += np.float64(others[j]) * weights[j]
-    return total, other
-
-
-@_compiled(nogil=True, fastmath=_SUMS)
+@_compiled(nogil=True, fastmath=_SUMS, forceinline=True)
 def _totals(
     features: Any, first: int, layout: Any, shift: int, own: Any, weights: Any, addends: Any, totals: Any
 ) -> None:
@@ -318,20 +304,23 @@ def _totals(
         for place in range(np.uint64(units[unit]), np.uint64(units[unit + 1])):
             added += weights[place]
         addends[unit] = half - offset * np.int64(added)
-    for row in range(first, first + totals.shape[1], 2):  # micro-batches are whole
+    for place in range(0, totals.shape[1], BANKS):  # micro-batches are whole
+        row = first + place
+        ahead = min(row + BANKS, features.shape[0] - BANKS)
         for worker in range(totals.shape[0]):
-            total = other = np.int64(0)
+            for bank in range(BANKS):
+                totals[worker, place + bank] = 0
+            fetched = 0
             for unit in range(max(own[0], workers[worker]), min(own[1], workers[worker + 1])):
-                begin, end = units[unit], units[unit + 1]
-                for ahead in range(row + _AHEAD, row + _AHEAD + 2):
-                    prefetch(features, min(ahead, features.shape[0] - 1), begin)
-                exact = _dots(features[row, begin:end], features[row + 1, begin:end], weights[begin:end])
-                total += (np.int64(exact[0]) + addends[unit]) >> shift
-                other += (np.int64(exact[1]) + addends[unit]) >> shift
-            totals[worker, row - first], totals[worker, row - first + 1] = total, other
+                begin = units[unit]
+                if begin >= fetched:
+                    fetched = begin + _CACHE_LINE
+                    for next_row in range(ahead, ahead + BANKS):
+                        prefetch(features, next_row, begin)
+                add_dots(features, row, weights, begin, units[unit + 1], addends[unit], shift, totals, worker, place)
 
 
-@_compiled(nogil=True, fastmath=_SUMS)
+@_compiled(nogil=True, fastmath=_SUMS, forceinline=True)
 def _descend(
     features: Any, first: int, begin: int, end: int, deltas: Any, offset: float, scale: float, weights: Any
 ) -> bool:

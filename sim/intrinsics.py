@@ -3,7 +3,8 @@
 Each is called like a function; the compiler replaces the call by the instruction.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -11,21 +12,25 @@ import numba.core.cgutils
 import numba.extending
 from llvmlite import ir
 
+from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK
 
 LANES = 16
 """Weights that `shrink_lanes` changes: as many as the widest vectors hold."""
+
+DOT_LANES = BANKS
+"""Columns that `add_dots` takes at a time: as many as a micro-batch has samples, whose sums then fill a vector."""
 
 _intrinsic: Callable[[Any], Any] = numba.extending.intrinsic
 _cgutils: Any = numba.core.cgutils
 _types: Any = numba.types
 
 
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """The address of an element of an array, which is the first argument; the next are its indices."""
-    kind = signature.args[0]
-    array = context.make_array(kind)(context, builder, arguments[0])
-    return _cgutils.get_item_pointer(context, builder, kind, array, arguments[1 : 1 + kind.ndim])
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, number: int = 0, *indices: Any) -> Any:
+    """The address of an element of an array, the ``number``-th argument; by default the next ones are its indices."""
+    kind = signature.args[number]
+    array = context.make_array(kind)(context, builder, arguments[number])
+    return _cgutils.get_item_pointer(context, builder, kind, array, indices or arguments[1 : 1 + kind.ndim])
 
 
 @_intrinsic
@@ -102,6 +107,69 @@ def load_acquire(typing: Any, array: Any, index: Any) -> Any:
         return builder.load_atomic(_pointer(context, builder, signature, arguments), "acquire", 8)
 
     return _types.int64(array, index), generate
+
+
+# -- dot products of a micro-batch -------------------------------------------------------------------------------------
+
+
+@_intrinsic
+def add_dots(
+    typing: Any,
+    features: Any,
+    row: Any,
+    weights: Any,
+    begin: Any,
+    end: Any,
+    addend: Any,
+    shift: Any,
+    totals: Any,
+    worker: Any,
+    place: Any,
+) -> Any:
+    """Add to ``totals[worker, place:place + 8]``, int64, the dot products of the columns from ``begin`` to ``end``, a
+    multiple of `DOT_LANES`, of 8 rows from ``row`` on, uint8, and weights, float64: each plus ``addend``, shifted right
+    by ``shift``.
+
+    A vector has the products of a row with 8 weights. Those of 8 rows are added up together, which a compiler that
+    takes one sum after the other does not do: of units of 8 columns it would use no vectors at all.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, row, _, begin, end, addend, shift, _, worker, place = arguments
+        byte, word, index = ir.IntType(8), ir.IntType(64), ir.IntType(32)
+        small, words, doubles = (ir.VectorType(kind, DOT_LANES) for kind in (byte, word, ir.DoubleType()))
+        at, fused = functools.partial(_pointer, context, builder, signature, arguments), {"flags": ("contract",)}
+
+        def load(pointer: Any, kind: Any, align: int) -> Any:
+            return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=align)
+
+        def pick(vector: Any, other: Any, lanes: Sequence[int]) -> Any:
+            return builder.shuffle_vector(vector, other, ir.Constant(ir.VectorType(index, DOT_LANES), list(lanes)))
+
+        def all_of(value: Any) -> Any:
+            first = builder.insert_element(ir.Constant(words, ir.Undefined), value, index(0))
+            return pick(first, first, [0] * DOT_LANES)
+
+        zeros = ir.Constant(doubles, [0.0] * DOT_LANES)
+        kept = [_cgutils.alloca_once(builder, doubles) for _ in range(BANKS)]
+        for each in kept:
+            builder.store(zeros, each)
+        with _cgutils.for_range_slice(builder, begin, end, word(DOT_LANES), word) as (column, _):
+            own = load(at(2, column), doubles, 8)
+            for bank, each in enumerate(kept):
+                read = builder.uitofp(load(at(0, builder.add(row, word(bank)), column), small, 1), doubles)
+                builder.store(builder.fadd(builder.load(each), builder.fmul(read, own, **fused), **fused), each)
+        sums, even, odd = [builder.load(each) for each in kept], range(0, 2 * BANKS, 2), range(1, 2 * BANKS, 2)
+        while len(sums) > 1:  # sums of neighbouring lanes of two rows fill a vector
+            pairs = zip(sums[::2], sums[1::2], strict=True)
+            sums = [builder.fadd(pick(*pair, even), pick(*pair, odd)) for pair in pairs]
+        moved = builder.ashr(builder.add(builder.fptosi(sums[0], words), all_of(addend)), all_of(shift))
+        total = builder.bitcast(at(7, worker, place), words.as_pointer())
+        builder.store(builder.add(builder.load(total, align=8), moved), total, align=8)
+        return context.get_dummy_value()
+
+    word = _types.int64
+    return _types.void(features, word, weights, word, word, word, word, totals, word, word), generate
 
 
 # -- products of 64 bits in vectors ------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ class Model(ABC):
         return result
 
 
-@compiled("the emulator's loops", nogil=True)
+@compiled("the emulator's loops", nogil=True, forceinline=True)
 def next_deltas(team: Any, batches: Any, number: int) -> bool:
     """Sums and δ of mini-batch ``number``, when all threads have their part of its sums in `Team.totals`.
 
@@ -230,7 +230,7 @@ def next_deltas(team: Any, batches: Any, number: int) -> bool:
     return saturated
 
 
-@compiled("the emulator's loops", nogil=True)
+@compiled("the emulator's loops", nogil=True, forceinline=True)
 def _add_partials(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
     """Clamp the workers' partial activations, and add them up: `golden.partial` and `golden.all_reduce`.
 
@@ -248,7 +248,7 @@ def _add_partials(totals: Any, limits: Any, clamped: Any, sums: Any) -> None:
             sums[row] += total
 
 
-@compiled("the emulator's loops", nogil=True)
+@compiled("the emulator's loops", nogil=True, forceinline=True)
 def _deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, mantissa: int, deltas: Any) -> bool:
     """Round 2, as `golden.residual` and `golden.delta`; returns whether a margin or a residual was saturated.
 
