@@ -163,10 +163,11 @@ def _claim(interface: str) -> Iterator[None]:
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    metavar="FRACTION",
-    help="Fraction of this machine's speed at which it computes, to try out a slow worker.",
+    type=click.FloatRange(0, min_open=True),
+    default=math.inf,
+    show_default="no limit",
+    metavar="VALUES",
+    help="Values, features times samples, that it passes over in a second at most, to try out a slow worker.",
 )
 @options.link_faults
 @options.output(json=False, file=False)
@@ -200,7 +201,7 @@ def worker(
 
     address, secret = _read_address(control, token)
     if math.isnan(speed):
-        raise UserError("--speed must be a number above 0, at most 1, not nan")
+        raise UserError("--speed must be a number above 0, not nan")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
         if fault:

@@ -1,5 +1,6 @@
 """Emulated worker that takes part in AllReduce by packets, as a board does."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -74,8 +75,8 @@ class NetworkedWorker(KeepingWorker):
     every register write, and at the time `next_work`. One call computes at most one mini-batch.
 
     ``send`` sends a frame, which may get lost, and ``clock`` returns the time in cycles (`p4sgd.hw.spec.config`). It
-    computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1. ``most`` are the micro-batches in a
-    packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
+    passes over at most ``speed`` values in a second. ``most`` are the micro-batches in a packet of version 2, for
+    MERGE_MOST; 0 to speak version 1 only.
 
     It may stand in for another worker of its job: registers of that one's shard are `STAND_IN` behind its own, and its
     memories come behind its own; it is started first. JOIN there, written during a run, says that the other worker is
@@ -89,7 +90,7 @@ class NetworkedWorker(KeepingWorker):
         send: Callable[[bytes], None],
         clock: Callable[[], int],
         *,
-        speed: float = 1.0,
+        speed: float = math.inf,
         most: int = MOST_MICRO_BATCHES,
         later: Later = at_once,
     ) -> None:

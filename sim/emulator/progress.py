@@ -1,8 +1,6 @@
 """The mini-batches of a networked worker's run: those of its own shard, and of one that it stands in for."""
 
-import collections
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,14 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from p4sgd.hw.spec.config import BANKS
+from p4sgd.hw.spec.config import BANKS, CLOCK_NS
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.emulator.worker import Run
 
 Later: TypeAlias = Callable[[Callable[[], Any]], "Future[Any]"]
 """Calls functions one after the other, perhaps on a thread of its own: the method ``submit`` of an executor."""
-
-_PASSES = 9  # of which the median tells how long a slowed-down worker takes
 
 
 def at_once(function: Callable[[], Any]) -> "Future[Any]":
@@ -29,10 +25,9 @@ def at_once(function: Callable[[], Any]) -> "Future[Any]":
 
 
 class Pace:
-    """The pace of a worker that computes at a fraction ``speed`` of this machine's speed, above 0 and at most 1.
+    """The pace of a worker that passes over at most ``speed`` values in a second, features times samples.
 
-    A pass takes as long as the median of the last ones, so that what disturbs this machine is not stretched, too.
-    ``took`` gets the time of each pass, in units of ``clock``.
+    ``took`` gets the time of each pass, in cycles as ``clock`` counts them.
     """
 
     def __init__(
@@ -41,17 +36,15 @@ class Pace:
         self._speed = speed
         self._clock = clock
         self._took = took
-        self._passes: dict[str, collections.deque[float]] = {}
 
     @contextlib.contextmanager
-    def computing(self, name: str) -> Iterator[None]:
-        """Stretch the enclosed code, a pass of this name."""
-        begin, computed = self._clock(), time.thread_time()
+    def computing(self, values: int) -> Iterator[None]:
+        """Stretch the enclosed code, a pass over so many values."""
+        begin = self._clock()
         yield
-        if self._speed < 1:
-            passes = self._passes.setdefault(name, collections.deque(maxlen=_PASSES))
-            passes.append(time.thread_time() - computed)
-            time.sleep(statistics.median(passes) * (1 / self._speed - 1))
+        left = values / self._speed - (self._clock() - begin) * CLOCK_NS * 1e-9
+        if left > 0:
+            time.sleep(left)
         self._took(self._clock() - begin)
 
 
@@ -126,13 +119,17 @@ class Progress:
     def _samples(self) -> slice:
         return self.run.samples(self._mini_batch)
 
+    @property
+    def _values(self) -> int:
+        return self.run.features.count * self.run.settings.batch
+
     def _forward(self, samples: slice) -> list[IntArray]:
-        with self._pace.computing("forward"):
+        with self._pace.computing(self._values):
             partials = self.run.model.forward(samples)
         return np.split(partials, range(self._size, partials.size, self._size))
 
     def _backward(self, samples: slice, sums: IntArray, is_skipped: bool) -> None:
-        with self._pace.computing("backward"):
+        with self._pace.computing(self._values):
             if is_skipped:
                 self.run.model.skip(samples)
             self.run.model.backward(samples, sums)

@@ -66,7 +66,7 @@ class Lab:
         network="",
         entries=None,
         bmv2=False,
-        speed=1,
+        speed="inf",
         absent=(),
     ):
         self.folder = folder

@@ -206,7 +206,7 @@ CHANGES = {
 
 def test_a_stand_in_ends_the_epoch_in_place_of_a_worker_that_is_killed(new_lab):
     """No epoch is done again; the others share its features from the next one on."""
-    lab = new_lab(4, network=PATIENT, speed=0.005)  # an epoch takes half a second or more
+    lab = new_lab(4, network=PATIENT, speed=1e5)  # an epoch takes half a second or more
     job = ("digits:3", "--epochs", "3", "--batch", "64", "--tolerance", "0")
     words = ("--stand-ins", "--json", "--quiet")
     document = json.loads(finish(begin_and_break(lab, lambda lab: lab.kill("worker2"), *words, job=job))[0])

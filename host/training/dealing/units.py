@@ -36,9 +36,9 @@ _MINI_BATCHES = 8
 """Mini-batches of a run that measures speeds, if there are so many."""
 
 _ENOUGH_CYCLES = 50_000_000 // CLOCK_NS
-"""Runs are repeated until the slowest worker has worked for so long, 50 ms, or `_MOST_RUNS` times."""
+"""Runs are repeated until the slowest worker has worked for so long, 50 ms, but `_LEAST_RUNS` to `_MOST_RUNS` times."""
 
-_MOST_RUNS = 8
+_LEAST_RUNS, _MOST_RUNS = 3, 8
 
 _GAIN = 0.1
 """Part of its time that the slowest worker must save by other shares: what was measured may be wrong by as much."""
@@ -223,7 +223,8 @@ def _measure(
     device: Device, shards: Sequence[Shard], samples: int, options: TrainingOptions, ranks: Communicator
 ) -> list[float]:
     """Cycles for which each worker of the job works in a mini-batch, by its counters; 0 if it does not count. Waiting
-    for sums does not count. Time does not depend on the data, so these are zeros."""
+    for sums does not count. Time does not depend on the data, but emulated workers pass over columns of zeros, so these
+    have ones everywhere."""
     batch, loss = options.batch, get_loss(options.loss)
     mini_batches = min(_MINI_BATCHES, -(-samples // batch))
     own = shards[ranks.rank :: ranks.size]
@@ -236,7 +237,7 @@ def _measure(
             WorkerImage(
                 layout=layout,
                 labels=np.zeros(layout.samples, np.int32),
-                port_lines=tuple(np.zeros(layout.lines_shape, np.uint8) for _ in range(layout.config.labels_memory)),
+                port_lines=(np.full(layout.lines_shape, 255, np.uint8),) * layout.config.labels_memory,
             )
             for layout in layouts
         ]
@@ -258,7 +259,9 @@ def _measure(
     )
     session.run(ModelSource.ZERO, store=False)  # caches and memory are cold
     runs: list[list[int]] = []
-    while len(runs) < _MOST_RUNS and np.sum(runs, axis=0, initial=0).max() < _ENOUGH_CYCLES:
+    while len(runs) < _LEAST_RUNS or (
+        len(runs) < _MOST_RUNS and np.sum(runs, axis=0, initial=0).max() < _ENOUGH_CYCLES
+    ):
         report = session.run(ModelSource.ZERO, store=False)
         if not report.counters:
             return [0.0] * len(shards)

@@ -18,6 +18,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import BANKS, WorkerConfig
 from p4sgd.hw.spec.run import UNITS, check_capacity
 from p4sgd.sim.emulator import EmulatedDevice
+from p4sgd.sim.emulator.worker import Inputs, Run
 
 CONFIG = WorkerConfig(engines=2, lanes=16, chunks=4)  # 8 units of up to 16 features a worker, 2 of 64
 
@@ -139,11 +140,12 @@ class Paced(EmulatedDevice):
         super().__init__(SAME, len(cycles))
         for worker, config in zip(self.workers, configs or [SAME] * len(cycles), strict=True):
             worker.__init__(config, worker.index)
-        self.cycles, self.shares, self.runs = cycles, shares, 0
+        self.cycles, self.shares, self.runs, self.columns = cycles, shares, 0, []
 
     def wait(self, timeout_s=None):
         super().wait(timeout_s)
         self.runs += 1
+        self.columns = [Run([Inputs(worker)]).features.count for worker in self.workers]
         for worker, cycles in zip(self.workers, self.cycles, strict=True):
             read = client_of(worker).read
             lines = read(registers.CHUNKS)["value"] * read(registers.MICRO_BATCHES)["value"]
@@ -193,6 +195,13 @@ def test_shares_of_the_device(shares, engines, expected):
     device = Paced([1] * len(shares), configs, shares=shares)
     assert units(device, shares="fixed") == (expected, None)
     assert device.runs == 0, "nothing is measured"
+
+
+def test_a_worker_computes_with_all_its_columns_where_it_is_measured():
+    """Emulated ones pass over columns that are 0 in all samples."""
+    device = Paced([1, 1, 1, 1])
+    units(device)
+    assert device.columns == [4 * 16] * 4
 
 
 def test_a_device_that_does_not_count():
