@@ -45,15 +45,25 @@ class PacketCluster(BareDevice):
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
     ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
-    ways, ``cut`` a set of workers whose links are cut. The aggregator takes packets of version 2 with up to ``most``
-    micro-batches. With ``stand_ins`` each worker stands in for the next, and workers pause at random: they neither act
-    nor take packets for ``pause`` cycles, in a fraction of the time.
+    ways, ``cut`` a set of workers whose links are cut. The aggregator, of class ``switch``, takes packets of version 2
+    with up to ``most`` micro-batches. With ``stand_ins`` each worker stands in for the next, and workers pause at
+    random: they neither act nor take packets for ``pause`` cycles, in a fraction of the time.
     """
 
     name = "packets"
 
     def __init__(
-        self, configs, *, make=None, seed=0, up=None, down=None, most=MOST_MICRO_BATCHES, stand_ins=False, pause=0
+        self,
+        configs,
+        *,
+        make=None,
+        seed=0,
+        up=None,
+        down=None,
+        most=MOST_MICRO_BATCHES,
+        stand_ins=False,
+        pause=0,
+        switch=Aggregator,
     ):
         rng = random.Random(seed)
         make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now))
@@ -67,7 +77,7 @@ class PacketCluster(BareDevice):
         self._arrivals = []  # heap of (time, order, action)
         self._order = itertools.count()
         self._up, self._down = ([Line(faults or Faults(), rng, self.counts) for _ in configs] for faults in (up, down))
-        self.switch = Aggregator(max(config.slots for config in configs), most=most)
+        self.switch = switch(max(config.slots for config in configs), most=most)
         self.workers = [
             _Worker(self, make(config, lambda frame, i=index: self._send(i, frame)))
             for index, config in enumerate(configs)

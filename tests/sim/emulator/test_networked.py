@@ -72,60 +72,6 @@ def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, 
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
 
 
-@settings(max_examples=40)
-@given(
-    config=st.sampled_from([TINY, SPARSE]),
-    workers=st.integers(2, 4),
-    seed=st.integers(0, 1 << 30),
-    up=faulty,
-    down=faulty,
-    zeros=st.sampled_from([0.0, 0.8]),
-    stale=st.booleans(),
-    runs=st.integers(1, 2),
-    merge=st.sampled_from([0, 1, 3, 46]),
-    pause=st.sampled_from([0, 500, 20_000]),
-)
-def test_stand_ins_change_nothing_but_the_time(config, workers, seed, up, down, zeros, stale, runs, merge, pause):
-    """Each stands in for the next, and all pause: weights are the golden model's."""
-    job = random_job(config, workers, seed=seed, stale=stale, max_mini_batches=12)
-    rng = np.random.default_rng(seed)
-    for stored in job.stored:
-        stored[rng.random(stored.shape) < zeros] = 0
-    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down, stand_ins=True, pause=pause)
-    options = {"aggregator_mac": MAC, "merge": merge, "resend_cycles": 500, "stand_ins": True}
-    weights, _, _ = run_on(cluster, job, runs=runs, **options)
-    assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in job.golden(runs).weights]
-
-
-@settings(max_examples=40)
-@given(
-    workers=st.integers(2, 4),
-    lost=st.integers(0, 3),
-    seed=st.integers(0, 1 << 30),
-    up=faulty,
-    down=faulty,
-    merge=st.sampled_from([0, 1, 3, 46]),
-    pause=st.sampled_from([0, 500]),
-    time=st.integers(0, 5000),
-    notice=st.sampled_from([1, 1000, 20_000]),
-)
-def test_a_stand_in_takes_the_place_of_a_worker_that_is_gone(workers, lost, seed, up, down, merge, pause, time, notice):
-    """In the middle of a run, whose weights are the golden model's."""
-    lost %= workers
-    job = random_job(TINY, workers, seed=seed, max_mini_batches=12)
-    cluster = PacketCluster(job.configs, seed=seed, up=up, down=down, stand_ins=True, pause=pause)
-    options = {"aggregator_mac": MAC, "merge": merge, "resend_cycles": 500, "stand_ins": True}
-    clients = configure(cluster.workers, job, **options)
-    others = [StandInWorker(worker) for worker in cluster.workers]
-    start([*map(client_of, others), *clients], job)
-    cluster.run(time)
-    if not cluster.workers[lost - 1].inner.idle:  # else all sums have come
-        cluster.lose_worker(lost, notice)
-        cluster.wait()
-    workers_of = [others[lost - 1] if shard == lost else each for shard, each in enumerate(cluster.workers)]
-    check_weights(SimpleNamespace(workers=workers_of), [*map(client_of, workers_of)], job)
-
-
 @pytest.mark.parametrize("stand_ins", [False, True])
 def test_others_go_on_while_a_worker_pauses_and_it_catches_up(stand_ins):
     """By as many operations as there are slots; it then needs no forward pass for them."""
