@@ -78,7 +78,7 @@ class Controller(Protocol):
         return
 
     def close(self) -> None:
-        """Close the connection. The aggregator keeps serving its jobs."""
+        """Close the connection. The aggregator keeps serving its jobs; one that is a process for some seconds."""
 
 
 def why_not_readdress(known: int, wanted: int, *, udp: bool) -> str:

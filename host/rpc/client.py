@@ -1,5 +1,6 @@
 """The client of a control socket."""
 
+import secrets
 import select
 import socket
 import ssl
@@ -59,6 +60,7 @@ class ControlClient:
         self._token = token if address.path is None else None
         self._timeout_s, self._connect_s = timeout_s, timeout_s if connect_s is None else connect_s
         self.process = 0
+        self._number = secrets.randbits(63)  # by which the server knows it again
         self._connection: socket.socket | None = None
         self._failure: P4sgdError | None = None
         self._connect()
@@ -122,7 +124,7 @@ class ControlClient:
             if self._token is not None:
                 connection = tls_context(self._token, ssl.Purpose.SERVER_AUTH).wrap_socket(connection)
                 self._connection = connection
-            _complete(send(connection, {"server": self._server, "version": VERSION}))
+            _complete(send(connection, {"server": self._server, "version": VERSION, "client": self._number}))
             answer, _ = _complete(receive(connection))
             connection.settimeout(self._timeout_s)
         except ssl.SSLCertVerificationError:

@@ -29,6 +29,9 @@ from p4sgd.host.rpc.token import tls_context
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
+LEASE_S = 10.0
+"""How long owners of servers keep what a client began when it is gone, for one that reconnects."""
+
 _STALL_S = 30.0  # longest time without progress within a message; then the client is given up
 _STRANGER_S = 10.0  # longest time until a stranger has become a client
 _HELLO_LIMIT = 4096  # most bytes by which a stranger becomes one
@@ -86,11 +89,15 @@ class _Connection:
 
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self.socket, self.number, self.peer = connection, connection.fileno(), peer
-        self.is_client = False
+        self.client: int | None = None  # its number; a client that connects again has the same. None: a stranger
         self.events = 0  # that the selector looks for
         self.conversation: _Conversation
         self.until: Until | None = None
         self.deadline = time.monotonic() + _STRANGER_S
+
+    @property
+    def is_client(self) -> bool:
+        return self.client is not None
 
     def has_hung_up(self) -> bool:
         """Whether the other side has closed it, even if there is something to read."""
@@ -130,12 +137,15 @@ class ControlServer:
         self._connections: list[_Connection] = []  # the oldest first
         self._selector = selectors.DefaultSelector()
         self._accepts_at = math.inf  # when it does again; while it does, never
+        self.caller = 0
+        """The number of the client whose request is carried out."""
         listener.socket.setblocking(False)
         self.watch(listener.socket, self._accept)
 
     @property
-    def has_clients(self) -> bool:
-        return any(each.is_client and not each.has_hung_up() for each in self._connections)
+    def clients(self) -> set[int]:
+        """The numbers of the clients that are connected."""
+        return {each.client for each in self._connections if each.client is not None and not each.has_hung_up()}
 
     def watch(self, source: "HasFileno", on_readable: Callable[[], object]) -> None:
         """Have `turn` call a function whenever there is something to read."""
@@ -244,6 +254,7 @@ class ControlServer:
             while connection.is_client:
                 yield None
                 request, body = yield from receive(connection.socket, self._body_limit)
+                self.caller = connection.client or 0
                 answer, content = yield from self._carry_out(request, body)
                 yield from send(connection.socket, answer, content)
         except ValueError as error:  # what it sends is no message
@@ -254,13 +265,15 @@ class ControlServer:
         if self._tls is not None and not isinstance(connection.socket, ssl.SSLSocket):
             self._note_refusal(connection)
             return {"error": TOKEN_NEEDED}
-        if hello != {"server": self._server, "version": VERSION}:
+        client = hello.get("client")
+        if hello != {"server": self._server, "version": VERSION, "client": client} or not isinstance(client, int):
             own = f"is a P4SGD {self._server} with version {VERSION} of the control protocol"
             return {"error": f"{own}, not {hello!r:.99}"}
         for each in list(self._connections):
             if each.is_client and each.has_hung_up():
                 self._drop(each)
-        connection.is_client = sum(each.is_client for each in self._connections) < self._most_clients
+        if sum(each.is_client for each in self._connections) < self._most_clients:
+            connection.client = client
         return {"ok": self._process} if connection.is_client else {"error": self._busy}
 
     def _note_refusal(self, connection: _Connection) -> None:

@@ -18,7 +18,7 @@ from p4sgd.host.links.link import BatchLink, Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.message import RefusedError
-from p4sgd.host.rpc.server import ControlServer, Methods
+from p4sgd.host.rpc.server import LEASE_S, ControlServer, Methods
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
@@ -40,18 +40,28 @@ _Mac = Annotated[int, Meta(ge=0, lt=1 << 48)]
 class Requests:
     """The requests of controllers, as `p4sgd.host.aggregators.controller.Controller` has them.
 
-    One that is refused changes nothing. ``links`` are the aggregator's ports in order, by name.
+    One that is refused changes nothing. ``links`` are the aggregator's ports in order, by name; ``caller`` tells which
+    client asks. ``owners`` are, by place, those that began the jobs.
     """
 
-    def __init__(self, aggregator: BatchAggregator, links: Mapping[str, Link], *, slots: int, places: int) -> None:
+    def __init__(
+        self,
+        aggregator: BatchAggregator,
+        links: Mapping[str, Link],
+        *,
+        slots: int,
+        places: int,
+        caller: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._aggregator, self._links = aggregator, links
-        self._slots, self._places = slots, places
+        self._slots, self._places, self._caller = slots, places, caller
+        self.owners: dict[int, int] = {}
         self.methods = Methods(
             size=lambda: {"slots": slots, "jobs": places, "most": aggregator.most},
             set_mac=self._set_mac,
             begin=self._begin,
             promote=self._promote,
-            end=self._end,
+            end=self.end,
             served=lambda: msgspec.to_builtins(aggregator.jobs, str_keys=True),
             counters=self.counters,
             read_slots=self._read_slots,
@@ -91,6 +101,7 @@ class Requests:
         if problem := why_not_begin(self._known(place), job, served, parents=True, stand_ins=True):
             raise RefusedError(problem)
         self._aggregator.begin(place, job, first_round)
+        self.owners[place] = self._caller()
 
     def _promote(self, place: int, shard: int) -> None:
         job = self._aggregator.jobs.get(self._known(place))
@@ -98,8 +109,9 @@ class Requests:
             raise RefusedError(f"place {place} has no job in which somebody stands in for shard {shard}")
         self._aggregator.promote(place, shard)
 
-    def _end(self, place: int) -> None:
+    def end(self, place: int) -> None:
         self._aggregator.end(self._known(place))
+        self.owners.pop(place, None)
 
     def _read_slots(self, place: int, first: int, count: int) -> list[list[int]]:
         if not (first >= 0 and 1 <= count <= MOST_SLOTS and first + count <= self._slots):
@@ -129,8 +141,8 @@ class SoftwareAggregatorServer:
     """Sums up the packets from links, sends the answers, and serves controllers.
 
     ``links`` are the ports in order, by name; the caller closes them. ``control`` and ``token`` are those of a
-    `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``. ``tell`` gets remarks on controllers without
-    the token.
+    `ControlListener`. Each of at most ``jobs`` jobs has so many ``slots``. A job whose controller has been gone for
+    `LEASE_S` is ended. ``tell`` gets remarks on that, and on controllers without the token.
     """
 
     def __init__(
@@ -147,7 +159,9 @@ class SoftwareAggregatorServer:
         self.aggregator = BatchAggregator(slots, jobs=jobs, most=most)
         self._came, self._answers, self._copies = FrameBatch(_BATCH), FrameBatch(_BATCH), FrameBatch(_BATCH)
         self._ports, self._all_rows = np.zeros(_BATCH, np.int64), np.arange(_BATCH)
-        self.requests = Requests(self.aggregator, links, slots=slots, places=jobs)
+        self.requests = Requests(self.aggregator, links, slots=slots, places=jobs, caller=lambda: self._control.caller)
+        self._seen: dict[int, float] = {}  # when the controllers of jobs were seen last
+        self._tell = tell
         self._links = list(links.values())
         self._control = ControlServer(
             ControlListener(control, token),
@@ -172,6 +186,7 @@ class SoftwareAggregatorServer:
             if time.monotonic() >= poll_at:
                 poll_at = time.monotonic() + _POLL_S
                 self.aggregator.limit_echoes(_STRANGERS)
+                self._end_orphans()
                 for port in range(len(self._links)):
                     self._take(port)
 
@@ -185,6 +200,16 @@ class SoftwareAggregatorServer:
         self._control.close()
         self._waker.close()
         self._alarm.close()
+
+    def _end_orphans(self) -> None:
+        """End the jobs whose controllers are gone, as their workers end the runs."""
+        now, owners = time.monotonic(), self.requests.owners
+        clients = self._control.clients
+        self._seen = {each: now if each in clients else self._seen.get(each, now) for each in owners.values()}
+        for place, owner in list(owners.items()):
+            if now >= self._seen[owner] + LEASE_S:
+                self._tell(f"job {self.aggregator.jobs[place].number} is ended: the program that began it is gone")
+                self.requests.end(place)
 
     def _take(self, port: int) -> None:
         came, answers = self._came, self._answers

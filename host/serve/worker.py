@@ -13,7 +13,7 @@ from p4sgd.host.links.link import Link
 from p4sgd.host.links.udp import udp_address_text
 from p4sgd.host.rpc.address import ControlListener
 from p4sgd.host.rpc.message import RefusedError
-from p4sgd.host.rpc.server import ControlServer, Methods, Until
+from p4sgd.host.rpc.server import LEASE_S, ControlServer, Methods, Until
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.packet import mac_text
@@ -22,9 +22,6 @@ from p4sgd.sim.emulator import EmulatorError
 from p4sgd.sim.emulator.networked import NetworkedWorker
 
 _FRAMES = 64  # most frames taken in one turn, so that the client has its turn too
-
-_ORPHAN_S = 10.0
-"""How long a run goes on without a client, for one that reconnects; then it is aborted. On a board it would go on."""
 
 # -- arguments of requests, whose lists are bounded as packets wait in the meantime
 
@@ -62,6 +59,7 @@ class WorkerServer:
         self._worker = worker
         self._link = link
         self._memory_limit = memory_limit
+        self._owner: set[int] = set()  # the client that began the run, if any
         self._orphan_ends_at: float | None = None
         self._control = ControlServer(
             listener,
@@ -107,13 +105,16 @@ class WorkerServer:
             self._worker.receive(frame)
 
     def _abort_orphan(self) -> None:
-        """Abort a run whose client has been gone for long."""
-        if self._worker.idle or self._control.has_clients:
+        """Abort a run whose client has been gone for long, or when another one comes. On a board it would go on."""
+        clients = self._control.clients
+        if self._worker.idle:
+            self._owner = clients
+        if self._worker.idle or clients & self._owner:
             self._orphan_ends_at = None
-        elif self._orphan_ends_at is None:
-            self._orphan_ends_at = time.monotonic() + _ORPHAN_S
-        elif time.monotonic() >= self._orphan_ends_at:
-            self._orphan_ends_at = None
+            return
+        if self._orphan_ends_at is None:
+            self._orphan_ends_at = time.monotonic() + LEASE_S
+        if clients or time.monotonic() >= self._orphan_ends_at:
             client = RegisterClient(self._worker.read_register, self._worker.write_register)
             client.write(registers.ABORT, abort=1)
 

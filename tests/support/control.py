@@ -10,7 +10,7 @@ from p4sgd.host.rpc.client import ControlClient
 from p4sgd.host.rpc.message import VERSION
 from p4sgd.host.rpc.server import ControlServer, Methods, Until
 
-HELLO = b'{"server":"test","version":%d}' % VERSION
+HELLO = b'{"server":"test","version":%d,"client":1}' % VERSION
 BODY_LIMIT = 1 << 20
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import time
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -19,6 +20,7 @@ from p4sgd.host.aggregators.software import SoftwareAggregator
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.message import RefusedError
+from p4sgd.host.serve import aggregator as serving
 from p4sgd.host.serve.aggregator import Requests, SoftwareAggregatorServer
 from p4sgd.hw.spec.packet import MOST_BYTES, PacketType
 from p4sgd.hw.spec.udp import address_of
@@ -105,6 +107,29 @@ def test_what_a_controller_can_do(tmp_path):
             client.begin(0, first, 1)
         client.close()
     server.stop()  # as by a second SIGTERM, whose handler may come at any time
+
+
+def test_a_job_is_ended_when_its_program_has_been_gone_for_long(tmp_path, monkeypatch):
+    """Not that of a program which connects again, or is there: it may do nothing for hours."""
+    monkeypatch.setattr(serving, "LEASE_S", 0.5)
+    monkeypatch.setattr(serving, "_POLL_S", 0.02)
+    address, said = ControlAddress(path=tmp_path / "control"), []
+    server = SoftwareAggregatorServer({"a": Port(), "b": Port()}, address, slots=SLOTS, jobs=PLACES, tell=said.append)
+    with running(server):
+        gone, back, other = (SoftwareAggregator(address) for _ in range(3))
+        for place, each in enumerate((gone, back, other)):
+            each.begin(place, job_of(1, number=5 + place), 1)
+        gone.close()
+        back.close()
+        assert back.served().keys() == {0, 1, 2}
+        end = time.monotonic() + 60
+        while 0 in other.served():
+            assert time.monotonic() < end
+        assert other.served().keys() == {1, 2}
+        other.begin(0, job_of(1, number=5), 1)
+        assert said == ["job 5 is ended: the program that began it is gone"]
+        for each in (back, other):
+            each.close()
 
 
 GOOD = msgspec.to_builtins(job_of(2))

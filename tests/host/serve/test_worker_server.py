@@ -171,15 +171,22 @@ def started(remote):
 
 
 def test_a_client_that_has_gone_finds_its_run_again(board, remote, address):
+    client = started(remote)
+    remote.close()
+    assert not client.read(registers.CTRL)["idle"]
+
+
+def test_a_run_that_was_left_is_aborted_when_another_client_comes(board, remote, address):
     started(remote)
     remote.close()
-    again = connect(address)
-    assert not client_of(again).read(registers.CTRL)["idle"]
-    again.close()
+    with contextlib.closing(connect(address)) as other:
+        client = client_of(other)
+        assert client.read(registers.CTRL)["idle"]
+        assert client.read(registers.STATUS)["aborted"]
 
 
 def test_a_run_that_is_left_alone_is_aborted(board, remote, address, monkeypatch):
-    monkeypatch.setattr(server, "_ORPHAN_S", 0.3)
+    monkeypatch.setattr(server, "LEASE_S", 0.3)
     started(remote)
     remote.close()
     time.sleep(1.0)
