@@ -1,7 +1,6 @@
 """Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,9 +9,8 @@ from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call, Made
 from p4sgd.build.fpga.kernel import find_buses, memory_bus
-from p4sgd.build.fpga.vivado import ADDRESS_MAP, FREE_MEGAHERTZ, PINS
+from p4sgd.build.fpga.vivado import ADDRESS_MAP
 from p4sgd.build.generate.boards import map_memories
-from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.worker.worker import WORKER
 
 
@@ -39,13 +37,9 @@ def check_block_design(folder: Folder) -> Iterator[Problem]:
     yield from _addresses(folder, calls, set(kernels))
     yield from _address_map(folder, calls)
     for made in ips:
-        if made.kind == "hbm":
-            yield from _memory_clocks(made, folder.board.hbm.channels // _STACK_PORTS)
         for name, value in _parameters(folder, made, used.get(made.name, set())).items():
             if made.value(name).lower() != value.lower():
                 yield made.wrong(name, f"it should be {value}")
-        if made.kind == "xdma":
-            yield from _link(made)
 
 
 def _as_ip(folder: Folder, kernel: str) -> Ip:
@@ -62,7 +56,7 @@ def _as_ip(folder: Folder, kernel: str) -> Ip:
         way: " ".join(name for name, port in ports.items() if port.direction == way and name not in in_buses)
         for way in ("input", "output")
     }
-    return Ip("", of["input"], outputs=of["output"], buses=" ".join(buses))
+    return Ip(of["input"], outputs=of["output"], buses=" ".join(buses))
 
 
 def _buses(script: str, calls: Sequence[Call], cells: Mapping[str, Ip], kernels: set[str]) -> Iterator[Problem]:
@@ -180,64 +174,15 @@ def _address_map(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
                 yield Problem(ADDRESS_MAP, text)
 
 
-_STACK_PORTS = 16
-"""AXI ports of a stack of HBM (PG276)."""
-
-
-def _memory_clocks(hbm: Made, stacks: int) -> Iterator[Problem]:
-    """The clock of each stack of HBM is that of one of its ports, and this port is there."""
-    for stack in range(stacks):
-        name = f"USER_CLK_SEL_LIST{stack}"
-        clock = hbm.value(name) if name in hbm.parameters else f"AXI_{_STACK_PORTS * stack:02}_ACLK"
-        port = int(clock[4:6])
-        if port // _STACK_PORTS != stack or hbm.value(f"USER_SAXI_{port:02}") != "true":
-            yield hbm.wrong(name, f"the clock of stack {stack} is {clock}, but it has no port {port}")
-
-
 def _parameters(folder: Folder, made: Made, used: set[str]) -> dict[str, str]:
-    """Parameters that IP needs for this board, the clock, and what is connected to it: ``used``."""
-    board, pins, megahertz = folder.board, PINS[folder.manifest["board"]], str(1000 // CLOCK_NS)
+    """Parameters that IP needs for what is connected to it: ``used``."""
     match made.kind:
-        case "xdma":
-            place = {"pcie_blk_locn": pins.host_block, "en_gt_selection": "true", "select_quad": pins.host_quad}
-            return place | {
-                "axisten_freq": megahertz,
-                "xdma_axi_intf_mm": "AXI_Memory_Mapped",
-                "axilite_master_en": "true",
-            }
         case "hbm":
-            ports = {f"USER_SAXI_{port:02}": f"SAXI_{port:02}" for port in range(board.hbm.channels)}
-            stacks = board.hbm.channels // _STACK_PORTS
-            return {
-                "USER_HBM_DENSITY": f"{board.hbm.channels * board.hbm.channel_bytes >> 30}GB",
-                "USER_HBM_STACK": str(stacks),
-                **{f"USER_SWITCH_ENABLE_{stack:02}": "TRUE" for stack in range(stacks)},
-                **{f"USER_HBM_REF_CLK_{stack}": str(FREE_MEGAHERTZ) for stack in range(stacks)},
-                **dict.fromkeys(("USER_AXI_INPUT_CLK_FREQ", "USER_AXI_INPUT_CLK1_FREQ"), megahertz),
-                **{name: "true" if port in used else "false" for name, port in ports.items()},
-            }
+            ports = {f"USER_SAXI_{port:02}": f"SAXI_{port:02}" for port in range(folder.board.hbm.channels)}
+            return {name: "true" if port in used else "false" for name, port in ports.items()}
         case "smartconnect":
             return {f"NUM_{side}I": str(sum(name.startswith(side) for name in used)) for side in "SM"}
-        case "util_vector_logic":
-            return {"C_OPERATION": "or", "C_SIZE": "1"}
-        case "util_ds_buf":
-            kinds = {"IBUF_DS_ODIV2": "IBUFDSGTE", "BUFG_I": "BUFG"}
-            return {"C_BUF_TYPE": next((kind for pin, kind in kinds.items() if pin in used), "IBUFDS")}
     return {}
-
-
-_CODED = {"2.5_GT/s": 2.0, "5.0_GT/s": 4.0, "8.0_GT/s": 8.0, "16.0_GT/s": 16.0}
-"""Gbit/s of data that a lane of PCI Express carries: 8b/10b takes a fifth of the slower ones, 128b/130b hardly any."""
-
-
-def _link(xdma: Made) -> Iterator[Problem]:
-    """The lanes of PCI Express carry what the bus in the FPGA does."""
-    width, speed = "pl_link_cap_max_link_width", "pl_link_cap_max_link_speed"
-    lanes, bits = (int((re.findall(r"\d+", xdma.value(name)) or [0])[0]) for name in (width, "axi_data_width"))
-    link, bus = lanes * _CODED.get(xdma.value(speed), 0), bits / CLOCK_NS
-    if link != bus:
-        text = f"with {speed} {xdma.value(speed)} that is {link:.0f} Gbit/s, and axi_data_width {bus:.0f}"
-        yield xdma.wrong(width, text)
 
 
 def _bytes(text: str) -> int:

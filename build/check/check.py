@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from p4sgd.build.check.block_design import check_block_design
-from p4sgd.build.check.files import check_lists, check_manifest, check_paths, check_schema, check_verilog
+from p4sgd.build.check.edits import check_edits
+from p4sgd.build.check.files import check_manifest, check_paths, check_schema, check_verilog
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.kernels import check_kernels
 from p4sgd.build.check.links import check_links
 from p4sgd.build.check.problem import NoToolError, Problem
-from p4sgd.build.check.registers import check_documents
+from p4sgd.build.check.registers import check_ports
 from p4sgd.build.check.scripts import check_scripts
 
 
@@ -39,14 +40,11 @@ class Check(NamedTuple):
 
 CHECKS: Mapping[str, Check] = {
     "manifest": Check(check_manifest, "if the changes are meant, check with --edited; else generate the folder again"),
+    "edits": Check(check_edits, "undo these edits, or change options or the source and generate the folder again"),
     "paths": Check(check_paths, "name files relative to the folder"),
-    "lists": Check(check_lists, "list every Verilog file of the folder and no other, and make waivers precise"),
     "schema": Check(check_schema, "give the element what UG1393 has for kernel.xml"),
     "verilog": Check(check_verilog, "mend the line, or change the component and generate the folder again"),
-    "documents": Check(
-        check_documents,
-        "change the registers in hw/spec or the sizes of --config, not documents or manifest.json, and generate again",
-    ),
+    "ports": Check(check_ports, "change the component and generate the folder again"),
     "scripts": Check(check_scripts, "make script and constraints fit the Verilog, the board and the kernel's XML"),
     "kernels": Check(check_kernels, "make the kernel's XML, packaging script and Verilog say the same"),
     "links": Check(check_links, "make link configuration, Makefile and cluster file name what kernels and board have"),

@@ -1,11 +1,11 @@
-"""Commands of AMD's tools and parameters of AMD's IP, as far as the generated scripts use them.
+"""Commands of AMD's tools and pins of AMD's IP, as far as the generated scripts use them.
 
 Commands are from UG835 (Vivado Tcl Command Reference, 2022.1), ``package_xo`` is from UG1393. Neither has the commands
 of ``ipx::``: these are listed as UG1118 and AMD's own scripts for RTL kernels use them.
 
-Names of parameters, pins and buses of IP are those that our scripts use. They were not read out of the product guides,
-which have the last word: PG203 (100G Ethernet), PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043
-and PB046 (buffers, gates), PG172 (ILA) and PG159 (VIO).
+Names of pins and buses of IP are those that our scripts use. They were not read out of the product guides,
+which have the last word: PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043 and PB046 (buffers,
+gates).
 """
 
 import re
@@ -157,7 +157,6 @@ COMMANDS = dict(map(_parse, re.findall(r"^\w.*", _SYNTAX, re.MULTILINE)))
 class Ip(NamedTuple):
     """Names of an IP, separated by spaces; ``#`` stands for a digit."""
 
-    parameters: str
     inputs: str = ""
     """Pins that must be driven."""
     inputs_beside: Mapping[str, str] = {}
@@ -167,38 +166,18 @@ class Ip(NamedTuple):
 
 
 IPS = {
-    "axis_data_fifo": Ip("FIFO_DEPTH", "s_axis_aclk s_axis_aresetn", buses="S_AXIS M_AXIS"),
-    "cmac_usplus": Ip(
-        "CMAC_CAUI4_MODE NUM_LANES USER_INTERFACE GT_REF_CLK_FREQ TX_FLOW_CONTROL RX_FLOW_CONTROL INCLUDE_RS_FEC "
-        "ENABLE_AXI_INTERFACE INCLUDE_STATISTICS_COUNTERS INCLUDE_SHARED_LOGIC RX_MIN_PACKET_LEN ENABLE_PIPELINE_REG "
-        "GT_DRP_CLK CMAC_CORE_SELECT GT_GROUP_SELECT RX_EQ_MODE INS_LOSS_NYQ"
-    ),
+    "axis_data_fifo": Ip("s_axis_aclk s_axis_aresetn", buses="S_AXIS M_AXIS"),
     "hbm": Ip(
-        "USER_HBM_DENSITY USER_HBM_STACK USER_APB_EN USER_XSDB_INTF_EN USER_SWITCH_ENABLE_0# USER_HBM_REF_CLK_# "
-        "USER_AXI_INPUT_CLK_FREQ USER_AXI_INPUT_CLK1_FREQ USER_SAXI_## USER_CLK_SEL_LIST# "
-        "USER_MC#_EN_SBREF USER_MC##_EN_SBREF USER_MC#_LOOKAHEAD_SBRF USER_MC##_LOOKAHEAD_SBRF",
         "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
         {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},
         "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
         "SAXI_##",
     ),
-    "ila": Ip(
-        "C_NUM_OF_PROBES C_DATA_DEPTH C_INPUT_PIPE_STAGES C_EN_STRG_QUAL C_ADV_TRIGGER ALL_PROBE_SAME_MU_CNT "
-        "C_PROBE#_WIDTH C_PROBE##_WIDTH"
-    ),
-    "vio": Ip("C_NUM_PROBE_IN C_NUM_PROBE_OUT C_EN_SYNCHRONIZATION C_PROBE_IN#_WIDTH C_PROBE_IN##_WIDTH"),
-    "proc_sys_reset": Ip("", "slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
-    "smartconnect": Ip("NUM_SI NUM_MI", "aclk aresetn", buses="S##_AXI M##_AXI"),
-    "util_ds_buf": Ip("C_BUF_TYPE", "", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
-    "util_vector_logic": Ip("C_OPERATION C_SIZE", "Op1 Op2", outputs="Res"),
-    "xdma": Ip(
-        "mode_selection pcie_blk_locn en_gt_selection select_quad pl_link_cap_max_link_width "
-        "pl_link_cap_max_link_speed axi_data_width axisten_freq xdma_axi_intf_mm axilite_master_en "
-        "axilite_master_size axilite_master_scale",
-        "sys_clk sys_clk_gt sys_rst_n",
-        outputs="axi_aclk axi_aresetn",
-        buses="M_AXI M_AXI_LITE pcie_mgt",
-    ),
+    "proc_sys_reset": Ip("slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
+    "smartconnect": Ip("aclk aresetn", buses="S##_AXI M##_AXI"),
+    "util_ds_buf": Ip("", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
+    "util_vector_logic": Ip("Op1 Op2", outputs="Res"),
+    "xdma": Ip("sys_clk sys_clk_gt sys_rst_n", outputs="axi_aclk axi_aresetn", buses="M_AXI M_AXI_LITE pcie_mgt"),
 }
 """By name."""
 

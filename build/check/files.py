@@ -1,13 +1,11 @@
 """Checks of single files: the manifest, absolute paths, the schema of XML, and Verilog."""
 
-import hashlib
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +14,6 @@ from xml.etree import ElementTree
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import NoToolError, Problem
 from p4sgd.build.generate.artifacts import MANIFEST, manifest_checksum
-from p4sgd.build.generate.verilog import CORE, FILE_LIST
 from p4sgd.hw.verilog import WAIVERS
 
 
@@ -25,9 +22,8 @@ def check_manifest(folder: Folder) -> Iterator[Problem]:
 
     Tools write files of other kinds, and folders.
     """
-    for name in folder.ending(""):
-        if hashlib.sha256((folder.path / name).read_bytes()).hexdigest() != folder.manifest["files"][name]:
-            yield Problem(name, "was changed since it was generated")
+    for name in folder.changed:
+        yield Problem(name, "was changed since it was generated")
     if folder.manifest.get("sha256") != manifest_checksum(folder.manifest):
         yield Problem(MANIFEST, "was changed since it was generated: other checks may follow sizes that are not those")
     kinds = {".sv", *(Path(name).suffix for name in folder.files)}
@@ -62,32 +58,6 @@ def check_schema(folder: Folder) -> Iterator[Problem]:
             continue
         for fault in schema.iter_errors(root):
             yield Problem(file, f"{fault.path}: {fault.reason}")
-
-
-def check_lists(folder: Folder) -> Iterator[Problem]:
-    """Lists of files for simulators name the folder's own, all of them, and a waiver its rule and its files."""
-    sources = folder.ending(".v")
-    for name, wanted in ((FILE_LIST, sources), (CORE, [*sources, *folder.ending(".vlt")])):
-        listed: dict[str, int] = {}
-        for number, line in enumerate(folder.text(name).splitlines() if name in folder.files else (), 1):
-            text = re.sub(r"(#|//).*", "", line)
-            listed |= dict.fromkeys(re.findall(r"[\w./-]+\.(?:s?vh?|vlt)\b", text), number)
-            for top in re.findall(r"^ *toplevel: *(\w+)", text):
-                if top not in folder.tops:
-                    yield Problem(name, f"there is no top {top}: {', '.join(folder.tops)}", number)
-        for file in sorted({*listed, *wanted} if name in folder.files else ()):
-            if file not in listed:
-                yield Problem(name, f"does not list {file}")
-            elif file not in wanted:
-                yield Problem(name, f"lists {file}, which is no such file of the folder", listed[file])
-    for name in folder.ending(".vlt"):
-        for number, line in enumerate(folder.text(name).splitlines(), 1):
-            if line.startswith("lint_off"):
-                rule, files = (re.search(rf'-{each} +"?([^\s"]+)', line) for each in ("rule", "file"))
-                if not rule or not files or fnmatch("another.v", files[1]):
-                    yield Problem(name, "a waiver needs -rule, and -file with a part of a name", number)
-                elif not any(fnmatch(source, files[1]) for source in sources):
-                    yield Problem(name, f"the folder has no file {files[1]}", number)
 
 
 _VERILATOR_MESSAGE = re.compile(r"^%(?:Warning|Error)[-\w]*: (?:\S+?:(\d+):\d+: )?(.*)", re.MULTILINE)

@@ -4,6 +4,7 @@ Regular expressions find ports in the Verilog. yosys could write them as JSON, b
 smallest worker.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +24,12 @@ from p4sgd.hw.verilog import modules
 
 _PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
 
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+
 
 def read_ports(text: str, top: str) -> list[Port]:
     """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations."""
-    found = _PORT.findall(modules(text)[top])
+    found = _PORT.findall(_COMMENT.sub("", modules(text)[top]))
     return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
 
@@ -36,6 +39,14 @@ class Folder:
 
     path: Path
     manifest: dict[str, Any]
+    original: "Folder | None" = None  # the same folder made anew, if files were edited
+
+    @cached_property
+    def changed(self) -> list[str]:
+        """Names of the files that are there and were changed since they were generated."""
+        sums = self.manifest["files"]
+        hashes = {name: hashlib.sha256((self.path / name).read_bytes()).hexdigest() for name in self.ending("")}
+        return [name for name, found in hashes.items() if found != sums[name]]
 
     @property
     def files(self) -> list[str]:

@@ -1,25 +1,15 @@
 """Check that the link configurations of a folder for Vitis name what kernels and board have, and that others agree."""
 
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.fpga.kernel import Bus, BusKind
-from p4sgd.build.fpga.link import memory_names, wires
-from p4sgd.build.fpga.vitis import CLUSTER
-from p4sgd.build.generate.boards import map_memories
 from p4sgd.hw.spec.cmac import kernel_name
-from p4sgd.hw.spec.config import CLOCK_NS
-from p4sgd.hw.worker.worker import WORKER
-
-_KEYS = {"platform", "kernel_frequency", "save-temps", "debug", "nk", "sp", "stream_connect", "connect", "slr"}
-_KEYS |= {"protocol", "chipscope"}
-"""Options of v++ in these files (UG1393, v++ Command Configuration File)."""
 
 
 @dataclass(frozen=True)
@@ -71,58 +61,20 @@ def check_links(folder: Folder) -> Iterator[Problem]:
     used: set[str] = set()
     for link in links:
         used |= set(link.units.values())
-        for check in (_settings, _kernels, _memories, _streams, _wires, _dies, _watched):
+        for check in (_memories, _streams, _dies):
             yield from check(link)
     for kernel in folder.described:
         if kernel not in used:
             yield Problem(f"{kernel}.xml", "no link configuration has an instance (nk) of this kernel")
-    if links:
-        yield from _makefile(folder, links)
-    if CLUSTER in folder.files:
-        yield from _cluster(folder, links)
-
-
-def _settings(link: Link) -> Iterator[Problem]:
-    """The platform is the board's, the clock that of the kernels."""
-    board = link.folder.board
-    wanted = {"platform": board.shell.platform, "kernel_frequency": str(1000 // CLOCK_NS)}
-    given = {key: (number, value) for number, key, value in link.lines}
-    for key, value in wanted.items():
-        number, found = given.get(key, (None, "not set"))
-        if found != value:
-            yield Problem(link.file, f"{key} is {found}; for an {board.name} it should be {value}", number)
-    for number, key, _ in link.lines:
-        if key not in _KEYS:
-            yield Problem(link.file, f"{key} is no option of these configurations: {', '.join(sorted(_KEYS))}", number)
-
-
-def _kernels(link: Link) -> Iterator[Problem]:
-    """Instances are of the folder's kernels, as many as other files name."""
-    named = [kernel for _, (kernel, _) in link.values("nk", 2)]
-    for number, (kernel, count) in link.values("nk", 2):
-        if kernel not in link.folder.kernels:
-            yield Problem(link.file, f"nk: the folder has no kernel {kernel}", number)
-        elif named.count(kernel) > 1:
-            yield Problem(link.file, f"nk: {kernel} is named {named.count(kernel)} times", number)
-        elif kernel == WORKER and link.target != "hw" and int(count) != link.folder.aggregator.ports:
-            ports = link.folder.aggregator.ports
-            yield Problem(link.file, f"nk: there are {count} {kernel}, and the aggregator has {ports} ports", number)
 
 
 def _memories(link: Link) -> Iterator[Problem]:
-    """Every memory port has the memory that the board's map gives it."""
+    """Every memory port has its memory."""
     given = Counter(port for _, (port, _) in link.values("sp", 2))
     ports = link.ends(BusKind.MEMORY, True)
-    board = link.folder.board
-    names = memory_names(map_memories(link.folder.worker, board.hbm), board) if ports else []
-    for number, (port, memory) in link.values("sp", 2):
+    for number, (port, _) in link.values("sp", 2):
         if port not in ports:
             yield Problem(link.file, f"sp: no instance has a memory port {port}", number)
-            continue
-        wanted = names[int(port.rpartition("gmem")[2])]
-        if memory != wanted:
-            text = f"sp: {port} has {memory}; this worker has {wanted} there, by build/generate/boards.py"
-            yield Problem(link.file, text, number)
     for port in ports:
         if given[port] != 1:
             yield Problem(link.file, f"sp: {port} is given memory {given[port]} times, not once")
@@ -176,21 +128,6 @@ def _macs(link: Link) -> dict[str, int]:
     return {unit: ports[kernel] for unit, kernel in link.units.items() if kernel in ports}
 
 
-def _wires(link: Link) -> Iterator[Problem]:
-    """Transceivers and clocks of every MAC are those of its cage in the shell, and nothing else is connected."""
-    board = link.folder.board
-    wanted: dict[frozenset[str], str] = {}
-    for unit, port in _macs(link).items():
-        wanted |= {frozenset(pair): ":".join(pair) for pair in wires(unit, board, port)}
-    given = {frozenset(words): (number, ":".join(words)) for number, words in link.values("connect", 2)}
-    for pair, (number, text) in given.items():
-        if pair not in wanted:
-            yield Problem(link.file, f"connect: {text} is no wire of a cage of an {board.name}", number)
-    for pair, text in wanted.items():
-        if pair not in given:
-            yield Problem(link.file, f"connect: {text} is missing")
-
-
 def _dies(link: Link) -> Iterator[Problem]:
     """Every MAC is on the die of the transceivers, and dies are those of the board."""
     board, macs = link.folder.board, _macs(link)
@@ -206,38 +143,3 @@ def _dies(link: Link) -> Iterator[Problem]:
         if die != f"SLR{board.network_die}":
             text = f"slr: {unit} is on {die}; transceivers of an {board.name} are on SLR{board.network_die}"
             yield Problem(link.file, text, number)
-
-
-def _watched(link: Link) -> Iterator[Problem]:
-    for key in ("protocol", "chipscope"):
-        for number, (unit, bus) in link.values(key, 2):
-            if link.bus(f"{unit}.{bus}") is None:
-                yield Problem(link.file, f"{key}: no instance has a bus {unit}:{bus}", number)
-
-
-def _makefile(folder: Folder, links: list[Link]) -> Iterator[Problem]:
-    """Kernels, platform and releases of the Makefile are those of the link configurations and the board."""
-    given = dict(re.findall(r"^(\w+) :=[ \t]*(.*?)[ \t]*$", folder.text("Makefile"), re.MULTILINE))
-    shell = folder.board.shell
-    wanted = {"DEFAULT_PLATFORM": shell.platform, "RELEASES": " ".join(shell.releases)}
-    for link in links:
-        wanted[f"KERNELS_{link.target}"] = " ".join(dict.fromkeys(link.units.values()))
-    for name, value in wanted.items():
-        if given.get(name, "").split() != value.split():
-            yield Problem("Makefile", f"{name} is {given.get(name, 'not set')}, and should be {value}")
-    if given.get("NAME") not in folder.kernels:
-        yield Problem("Makefile", f"NAME is {given.get('NAME', 'not set')}, which is no kernel of the folder")
-
-
-def _cluster(folder: Folder, links: list[Link]) -> Iterator[Problem]:
-    """The cluster file has every worker of the emulator, each behind a port of the aggregator."""
-    cluster: Mapping[str, list[dict[str, object]]] = tomllib.loads(folder.text(CLUSTER))
-    units = [unit for link in links if link.target == "hw_emu" for unit in link.units if link.units[unit] == WORKER]
-    names = [f"xrt:0{f'/{number}' if number > 1 else ''}" for number in range(1, len(units) + 1)]
-    wanted = list(enumerate(names))
-    given = [(each.get("port"), each.get("control")) for each in cluster.get("workers", ())]
-    if given != wanted:
-        yield Problem(CLUSTER, f"workers have port and control {given}; the emulator has {wanted}")
-    for each in [cluster.get("aggregator", {}), *cluster.get("workers", ())]:
-        if each.get("xclbin") != f"out/hw_emu/{WORKER}.xclbin":
-            yield Problem(CLUSTER, f"xclbin is {each.get('xclbin')}, and should be out/hw_emu/{WORKER}.xclbin")

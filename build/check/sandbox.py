@@ -18,10 +18,19 @@ _READERS = {"add_files", "read_verilog", "read_xdc"}
 class Call(NamedTuple):
     """A call of one of the vendor's commands in a script."""
 
-    file: str
-    line: int
+    places: tuple[tuple[str, int], ...]  # file and line, and those of the procedures' callers
     command: str
     arguments: tuple[str, ...]
+
+    @property
+    def file(self) -> str:
+        """File of the call."""
+        return self.places[0][0]
+
+    @property
+    def line(self) -> int:
+        """Line of the call."""
+        return self.places[0][1]
 
     def option(self, name: str) -> str | None:
         """Value of an option, None if it is not given."""
@@ -113,11 +122,14 @@ def run_script(folder: Path, script: str, *, seconds: int = 10) -> Run:
         output = str(interpreter.call("sandbox::run", *arguments))
     calls, problems = [], []
     for record in filter(None, output.split(_RECORD)):
-        kind, file, line, *rest = record.split(_FIELD)
+        kind, place, *rest = record.split(_FIELD)
         if kind == "call":
-            calls.append(Call(file, int(line), rest[0], tuple(rest[1:])))
+            words = place.split()
+            places = zip(words[::2], map(int, words[1::2]), strict=True)
+            calls.append(Call(tuple(places), rest[0], tuple(rest[1:])))
         else:
-            problems.append(Problem(file, " ".join(rest).splitlines()[0], int(line) or None))
+            line, *message = rest
+            problems.append(Problem(place, " ".join(message).splitlines()[0], int(line) or None))
     return Run(calls, problems)
 
 

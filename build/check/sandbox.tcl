@@ -5,7 +5,7 @@ namespace eval sandbox {
     variable folder {}
 }
 
-# Runs a script and returns records, {call FILE LINE COMMAND ARGUMENT...} for every listed command that it calls and
+# Runs a script and returns records, {call {FILE LINE FILE LINE...} COMMAND ARGUMENT...} for every listed command that it calls and
 # {error FILE LINE MESSAGE} for what stops it, or for the vendor's errors that it goes on after. Unit separators stand
 # between fields, record separators between records.
 #
@@ -29,21 +29,22 @@ proc sandbox::run {path script commands seconds} {
             variable answers {"version " 2022.2 "get_property PROGRESS" 100%}
         }
 
-        # Line of the innermost frame that belongs to a file of the folder.
-        proc vendor::place {} {
+        # Files and lines of the frames that belong to the folder, the innermost first.
+        proc vendor::places {} {
+            set found {}
             for {set level [expr {[info frame] - 1}]} {$level > 0} {incr level -1} {
                 set frame [info frame $level]
                 if {[dict get $frame type] eq "source" && ![string match */sandbox.tcl [dict get $frame file]]} {
-                    return [list [dict get $frame file] [dict get $frame line]]
+                    lappend found [lindex [split [dict get $frame file] /] end] [dict get $frame line]
                 }
             }
-            return {{} 0}
+            return [expr {[llength $found] ? $found : {{} 0}}]
         }
 
         # An error, which is noted: a script may go on after one.
         proc vendor::fault {message} {
             variable faults
-            lappend faults [list {*}[place] $message]
+            lappend faults [list {*}[lrange [places] 0 1] $message]
             error $message
         }
 
@@ -55,7 +56,7 @@ proc sandbox::run {path script commands seconds} {
 
         proc vendor::call {name flags options least most args} {
             variable calls
-            lappend calls [list {*}[place] $name {*}$args]
+            lappend calls [list [places] $name {*}$args]
             set others {}
             for {set i 0} {$i < [llength $args]} {incr i} {
                 set argument [lindex $args $i]
@@ -90,7 +91,7 @@ proc sandbox::run {path script commands seconds} {
     set records {}
     set failed [catch {source $child [::file join $folder $script]} message details]
     foreach call [interp eval $child {set vendor::calls}] {
-        lappend records [list call [::file tail [lindex $call 0]] {*}[lrange $call 1 end]]
+        lappend records [list call {*}$call]
     }
     if {$failed} {
         set place [list $script 0]
@@ -101,7 +102,7 @@ proc sandbox::run {path script commands seconds} {
         lappend records [list error {*}$place $message]
     } else {
         foreach fault [interp eval $child {set vendor::faults}] {
-            lappend records [list error [::file tail [lindex $fault 0]] {*}[lrange $fault 1 end]]
+            lappend records [list error {*}$fault]
         }
     }
     interp delete $child

@@ -1,22 +1,13 @@
 """Check of scripts: files, IP and its parameters, the board's FPGA and MACs, and the kernels that they package."""
 
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from p4sgd.build.check.commands import IPS, is_one_of
 from p4sgd.build.check.constraints import check_constraints
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.registers import CONTROL_BLOCK, argument_names, pointer_register, register_map
 from p4sgd.build.check.sandbox import Call, Run
-from p4sgd.build.fpga.cmac import CABLES, mac_parameters
 from p4sgd.build.fpga.kernel import BusKind
-from p4sgd.build.fpga.packaging import MEMORY_LIMITS
-from p4sgd.build.fpga.vivado import FREE_MEGAHERTZ
-from p4sgd.build.generate.boards import Board
-from p4sgd.hw.spec.cmac import kernel_name
-from p4sgd.hw.spec.config import CLOCK_NS
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import instances, modules
 
@@ -27,16 +18,9 @@ def check_scripts(folder: Folder) -> Iterator[Problem]:
         yield from run.problems
         for call in run.calls:
             yield from _files(folder, call)
-        for made in run.made:
-            for name, (_, call) in made.parameters.items():
-                if made.kind not in IPS or not is_one_of(name, IPS[made.kind].parameters):
-                    yield Problem(call.file, f"{made.kind} has no parameter {name}", call.line)
         kernel = script.removeprefix("package_").removesuffix(".tcl")
         if kernel in folder.kernels:
             yield from _check_package(folder, kernel, run)
-    if "board" in folder.manifest:
-        for board_check in (_parts, _macs, _judged):
-            yield from board_check(folder, folder.board)
     yield from check_constraints(folder)
 
 
@@ -54,20 +38,10 @@ _SIGNALS = {
 }
 """Signals of interfaces other than AXI, by kind, and whether the master drives them."""
 
-_CLOCKS = {"ap_clk": "xilinx.com:signal:clock_rtl:1.0", "ap_rst_n": "xilinx.com:signal:reset_rtl:1.0"}
-"""Clock and reset, and the interface each must be declared as."""
-
-_CORE = "ipx::current_core "
-"""The kernel, as the sandbox names it."""
-
-_FOR_VITIS = {(_CORE, "sdx_kernel"): "true", (_CORE, "sdx_kernel_type"): "rtl"}
-"""Properties by which v++ recognises a kernel."""
-
 
 def _check_package(folder: Folder, kernel: str, run: Run) -> Iterator[Problem]:
     """The packaging script declares clocks, buses, interfaces and pointer registers as the kernel has them."""
     script = f"package_{kernel}.tcl"
-    yield from _clocks(script, run)
     yield from _interfaces(folder, kernel, script, run)
     yield from _registers(folder, kernel, script, run)
     yield from _ip(folder, kernel, script, run)
@@ -75,31 +49,6 @@ def _check_package(folder: Folder, kernel: str, run: Run) -> Iterator[Problem]:
     clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
     if clocks != dict.fromkeys(buses, "ap_clk"):
         yield Problem(script, f"clocks of buses are {clocks}, and should be ap_clk for {sorted(buses)}")
-    wanted = {("ipx::add_bus_parameter FREQ_HZ", "value"): str(10**9 // CLOCK_NS)}
-    if any(call.command == "package_xo" for call in run.calls):
-        wanted |= _FOR_VITIS
-    if folder.buses(kernel, BusKind.MEMORY):
-        limits = MEMORY_LIMITS | {"SUPPORTS_NARROW_BURST": 0}
-        wanted |= {(f"ipx::add_bus_parameter {name}", "value"): str(value) for name, value in limits.items()}
-    given = defaultdict(set)
-    for call in run.calls:
-        if call.command == "set_property" and len(call.others) == 3:
-            name, value, owner = call.others
-            given[owner, name].add(value)
-    for (owner, name), value in wanted.items():
-        if given[owner, name] != {value}:
-            found = " and ".join(sorted(given[owner, name])) or "not set"
-            yield Problem(script, f"{name} of {owner.strip()} is {found}, and should be {value}")
-
-
-def _clocks(script: str, run: Run) -> Iterator[Problem]:
-    declared = {call.others[0]: call.others[1] for call in run.calls if call.command == "ipx::infer_bus_interface"}
-    for port, kind in _CLOCKS.items():
-        if declared.get(port) != kind:
-            yield Problem(script, f"{port} is declared as {declared.get(port, 'nothing')}, and should be as {kind}")
-    resets = {call.option("reset"): call.option("clock") for call in run.calls if call.option("reset")}
-    if resets != {"ap_rst_n": "ap_clk"}:
-        yield Problem(script, "ap_rst_n does not go with ap_clk")
 
 
 def _interfaces(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
@@ -158,44 +107,6 @@ def _registers(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[P
     size = run.properties.get(("ipx::add_address_block reg0", "range"))
     if size != str(1 << ADDRESS_BITS):
         yield Problem(script, f"the registers take {size} bytes, and should take {1 << ADDRESS_BITS}")
-
-
-def _parts(folder: Folder, board: Board) -> Iterator[Problem]:
-    """Projects and synthesis are for the board's FPGA."""
-    for call in (call for run in folder.runs.values() for call in run.calls):
-        part = call.option("part")
-        if call.command in ("create_project", "synth_design") and part not in (None, folder.board.part):
-            yield Problem(call.file, f"the part is {part}, but an {board.name} has {folder.board.part}", call.line)
-
-
-_JUDGE = re.compile(r"^p4sgd::judge \{[^}]*\} (\d+) ", re.MULTILINE)
-
-
-def _judged(folder: Folder, board: Board) -> Iterator[Problem]:
-    """The routed design is judged by the power of the board."""
-    for script in folder.scripts:
-        for watts in _JUDGE.findall(folder.text(script)):
-            if int(watts) != board.watts:
-                text = f"designs of {watts} W pass; an {board.name} should take {board.watts} W at most"
-                yield Problem(script, text)
-
-
-def _macs(folder: Folder, board: Board) -> Iterator[Problem]:
-    """The MAC of each cage is the one that the kernel expects, at its site, with its transceivers and their clocks."""
-    megahertz = board.shell.free_megahertz if folder.described else FREE_MEGAHERTZ
-    for port, cage in enumerate(board.cages):
-        script = f"package_{kernel_name(port)}.tcl"
-        for made in folder.runs[script].made if script in folder.runs else ():
-            if made.kind != "cmac_usplus":
-                continue
-            for name, value in mac_parameters(cage, megahertz).items():
-                if made.value(name) != value:
-                    yield made.wrong(name, f"cage {port} of an {board.name} has {value}")
-            cable = {name: value for name, (value, _) in made.parameters.items() if name in CABLES["copper"]}
-            if cable and cable not in CABLES.values():
-                yield made.wrong(
-                    next(iter(cable)), f"receivers have {cable}, which is for neither of {', '.join(CABLES)}"
-                )
 
 
 def _ip(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:

@@ -1,7 +1,6 @@
 """`p4sgd build check`: what it says and leaves out, and that scripts of a folder cannot do harm."""
 
 import json
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -47,9 +46,12 @@ def test_manifests_that_were_edited(vitis_folder, tmp_path):
     """A board of somebody else's file is told of, and nothing ends in a traceback."""
     manifest = open_folder(vitis_folder).manifest
     edited = replace(open_folder(vitis_folder), manifest=manifest | {"worker": {"size": 1}})
-    [problem] = check(edited, {"documents": CHECKS["documents"]}).problems
-    assert "documents: cannot be followed (TypeError" in problem.text
-    assert "manifest.json: was changed since" in "".join(map(str, CHECKS["manifest"].function(edited)))
+    told = check(edited, {name: CHECKS[name] for name in ("manifest", "kernels")}).problems
+    assert [problem.text.partition(":")[0] for problem in told] == [
+        "was changed since it was generated",
+        "kernels",
+    ]
+    assert "cannot be followed (TypeError" in told[1].text
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"board": "u51"}))
     with pytest.raises(ForeignFolderError, match=r"for the board 'u51', which is not known: .*P4SGD_PLUGINS"):
         open_folder(tmp_path)
@@ -130,35 +132,32 @@ def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):
         "scripts": tcl,
         "kernels": tcl,
     }
-    assert report.done == ["manifest", "paths", "lists", "documents", "links", "block design"]
+    assert report.done == ["manifest", "edits", "paths", "ports", "links", "block design"]
     assert not report.problems
 
 
-def test_the_command_names_file_line_and_remedy(vitis_folder, tmp_path):
-    """A folder that was edited on purpose is held to its own files."""
-    folder = plant(vitis_folder, tmp_path, "link_hw.cfg", "HBM[0:31]", "HBM[0:15]")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    small = CMAC | {"p4sgd_worker": manifest["kernels"]["p4sgd_worker"]}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"kernels": small}))
-    document = json.loads(p4sgd("build", "check", folder, "--json").stdout)
-    assert document["problems"][0] == {
-        "file": "link_hw.cfg",
-        "line": None,
-        "text": "was changed since it was generated",
-    }
+def test_the_command_makes_the_folder_anew_and_tells_what_edits_change(demo_folder, tmp_path):
+    """A folder that was edited on purpose may differ from the generated one where one may choose."""
+    folder = plant(demo_folder, tmp_path, "heartbeat.xdc", "LOC B33", "LOC B34")
+    changed, edit = json.loads(p4sgd("build", "check", folder, "--json").stdout)["problems"]
+    assert changed == {"file": "heartbeat.xdc", "line": None, "text": "was changed since it was generated"}
+    assert (edit["file"], edit["line"]) == ("heartbeat.xdc", 2)
     done = p4sgd("build", "check", folder, "--edited")
     assert done.returncode == 2
-    assert re.search(
-        r"^link_hw\.cfg:11: sp: .* has HBM\[0:15\]; this worker has HBM\[0:31\]", done.stdout, re.MULTILINE
-    )
-    assert "links: make link configuration, Makefile and cluster file name what" in done.stdout
     assert "was changed" not in done.stdout
-
-
-def test_what_was_edited_is_named_though_nothing_is_wrong(vitis_folder, tmp_path):
-    """A check knows some faults of a script; its reader should look at all that was changed."""
-    folder = plant(vitis_folder, tmp_path, "package_p4sgd_worker.tcl", "make_core", "make_core ")
-    done = p4sgd("build", "check", folder, "--edited")
+    assert "heartbeat.xdc:2: set_property LOC B34; generated is B33\n" in done.stdout
+    assert "edits: undo these edits, or change options" in done.stdout
+    shutil.copy(demo_folder / "heartbeat.xdc", folder)
+    plant(folder, tmp_path / "again", "heartbeat.tcl", "place_design", "place_design -directive Explore")
+    done = p4sgd("build", "check", tmp_path / "again" / "out", "--edited")
     assert done.returncode == 0, done.stdout
-    assert "edited: package_p4sgd_worker.tcl; what these checks do not know" in done.stdout
-    assert f"--out ORIGINAL && diff -r ORIGINAL {folder}\n" in done.stdout
+    assert "edited, as far as files may be: heartbeat.tcl\n" in done.stdout
+
+
+def test_only_commands_that_make_folders_are_run(demo_folder, tmp_path):
+    """The manifest may be anybody's."""
+    folder = plant(
+        demo_folder, tmp_path, "manifest.json", "p4sgd build demo heartbeat --out", "p4sgd cluster down --name"
+    )
+    done = p4sgd("build", "check", plant(folder, tmp_path / "again", "heartbeat.xdc", "LOC B33", "LOC B34"))
+    assert "edits: skipped: needs the release of p4sgd that made the folder" in done.stdout

@@ -1,0 +1,292 @@
+"""`p4sgd build check` tells what an edit changes, of whatever kind, but for what an engineer may choose."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from support.vendor_folders import NEEDS_TCL, plant
+
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.edits import check_edits
+from p4sgd.build.check.folder import open_folder
+
+pytestmark = NEEDS_TCL
+
+FAULTS = {
+    ("debug", "link_hw.cfg"): [("m_axi_gmem0", "m_axi_gmem1")],
+    ("debug", "p4sgd_worker_debug.tcl"): [
+        ("C_DATA_DEPTH", "C_DATA_DEEP"),
+        ("generate_synth_checkpoint false", "generate_synth_checkpoint true"),
+    ],
+    ("demo", "heartbeat.tcl"): [("xcu280-fsvh2892-2L-e", "xcu50-fsvh2104-2L-e"), ("place_design", "# place_design")],
+    ("demo", "heartbeat.xdc"): [
+        ("LOC B33", "LOC B34"),
+        ("uart_0__tx__io", "uart_0__rx__io"),
+        ('IOSTANDARD "LVDS"', 'IOSTANDARD "LVCMOS18"'),
+    ],
+    ("generated", "files.f"): [
+        ("p4sgd_worker.v\n", ""),
+        ("p4sgd_worker.v", "worker.v"),
+        ("p4sgd_worker.v", "p4sgd_worker.sv"),
+    ],
+    ("generated", "p4sgd.core"): [
+        ("p4sgd_worker.v, ", ""),
+        ("[p4sgd.vlt]", "[../p4sgd.vlt]"),
+        ("toplevel: p4sgd_worker", "toplevel: worker"),
+    ],
+    ("generated", "p4sgd.vlt"): [
+        ('lint_off -rule DECLFILENAME -file "*p4sgd_*.v"', "lint_off -rule DECLFILENAME"),
+        ('lint_off -rule DECLFILENAME -file "*p4sgd_*.v"', 'lint_off -file "*p4sgd_*.v"'),
+        ('DECLFILENAME -file "*p4sgd_*.v"', 'DECLFILENAME -file "*.v"'),
+        ('DECLFILENAME -file "*p4sgd_*.v"', 'DECLFILENAME -file "*core_*.v"'),
+        ("lint_off -rule DECLFILENAME", 'lint_off -rule WIDTHTRUNC -file "*p4sgd_*.v"\nlint_off -rule DECLFILENAME'),
+        ('-file "*p4sgd_*.v"', '-file "*_*.v"'),
+    ],
+    ("generated", "p4sgd_aggregator.v"): [("input clk;", "input clk; /* the clock\n input clk_2;\n */")],
+    ("generated", "p4sgd_aggregator_registers.h"): [("0x000u", "0x004u")],
+    ("generated", "p4sgd_packet.h"): [("64", "60")],
+    ("generated", "p4sgd_worker.v"): [
+        ("[11:0] s_axi_control_awaddr", "[9:0] s_axi_control_awaddr"),
+        (".rst(rst)", ".rst(1'b0)"),
+        ("32'd1345606471", "32'd1345606472"),
+    ],
+    ("generated", "packet.json"): [('"bits": 8', '"bits": 16')],
+    ("generated", "packet.md"): [("| `", "| `x")],
+    ("generated", "ports.json"): [('"direction": "input"', '"direction": "output"')],
+    ("generated", "registers.json"): [('"name": "MAGIC"', '"name": "MAGIK"')],
+    ("selftest", "judge.tcl"): [("160", "180")],
+    ("selftest", "p4sgd_cmac1_ip.tcl"): [("CMACE4_X0Y6", "CMACE4_X0Y5")],
+    ("selftest", "p4sgd_cmac_ip.tcl"): [("RX_EQ_MODE {DFE}", "RX_EQ_MODE {LPM}")],
+    ("selftest", "selftest_registers.md"): [("| `0x", "| `0x1")],
+    ("vitis", "Makefile"): [
+        ("KERNELS_hw := p4sgd_worker p4sgd_cmac", "KERNELS_hw := p4sgd_worker"),
+        ("RELEASES := 2022.1", "RELEASES := 2021.1"),
+        ("JUDGE_hw := judge.tcl\n", ""),
+        ("PLACE_hw := place.tcl", "PLACE_hw :="),
+    ],
+    ("vitis", "hw_emu.toml"): [("port = 1", "port = 0"), ('kind = "fpga"', 'kind = "process"')],
+    ("vitis", "judge.tcl"): [
+        ("} 160 {", "} 300 {"),
+        ("{hw gates}", "{hw_gates}"),
+        (" */p4sgd_cmac_1/inst/adapter", ""),
+    ],
+    ("vitis", "link_hw.cfg"): [
+        ("HBM[0:31]", "HBM[0:15]"),
+        ("HBM[31]", "HBM[32]"),
+        ("nk=p4sgd_cmac:1", "nk=p4sgd_cmac1:1"),
+        ("qsfp0_refclka", "qsfp1_refclka"),
+        ("platform=xilinx_u280", "platform=xilinx_u50"),
+        ("kernel_frequency=250", "kernel_frequency=300"),
+        ("slr=", "slir="),
+        ("slr=", "[vivado]\nprop=run.impl_1.STEPS.PLACE_DESIGN.TCL.PRE=other.tcl\n[connectivity]\nslr="),
+        ("slr=", "[clock]\nfreqHz=300000000:p4sgd_worker_1\n[connectivity]\nslr="),
+        (":16\n", ":2\n"),
+    ],
+    ("vitis", "link_hw_emu.cfg"): [("nk=p4sgd_worker:2", "nk=p4sgd_worker:3"), ("save-temps", "save_temps")],
+    ("vitis", "p4sgd_cmac.xdc"): [
+        ("\nset_false_path", "\nset_false_path -from [get_clocks *] -to [get_clocks *]\nset_false_path"),
+        ("-id CDC-6", "-id CDC-*"),
+    ],
+    ("vitis", "p4sgd_cmac_ip.tcl"): [
+        ("CMAC_CORE_SELECT", "CMAC_CORE_SELEKT"),
+        ("RX_MIN_PACKET_LEN {64}", "RX_MIN_PACKET_LEN {32}"),
+        ("INCLUDE_RS_FEC {1}", "INCLUDE_RS_FEC {0}"),
+        ("    CONFIG.CMAC_CORE_SELECT {CMACE4_X0Y5} \\\n", ""),
+        ("GT_DRP_CLK {100}", "GT_DRP_CLK {50}"),
+        (
+            "generate_target all",
+            "set_property CONFIG.USER_INTERFACE {LBUS} [get_ips p4sgd_cmac_usplus]\ngenerate_target all",
+        ),
+        ("RX_FLOW_CONTROL {0}", "RX_FLOW_CONTROL {1}"),
+    ],
+    ("vitis", "p4sgd_cmac_kernel.v"): [("assign axis_tx__valid = axis_tx_tvalid", "assign axis_tx__valid = 1'b1")],
+    ("vitis", "p4sgd_registers.h"): [("P4SGD_CTRL 0x000u", "P4SGD_CTRL 0x004u")],
+    ("vitis", "p4sgd_worker.xml"): [('hostSize="0x8"', 'hostSize="0x4"')],
+    ("vitis", "p4sgd_worker_kernel.v"): [("1'h1 ", "1'h0 ")],
+    ("vitis", "package_kernel.tcl"): [
+        ("SUPPORTS_NARROW_BURST 0", "SUPPORTS_NARROW_BURST 1"),
+        ("    set_property sdx_kernel true [ipx::current_core]\n", ""),
+        ("sdx_kernel_type rtl", "sdx_kernel_type hls"),
+    ],
+    ("vitis", "package_p4sgd_worker.tcl"): [("p4sgd::clock 250000000\n", ""), ("clock 250000000", "clock 250")],
+    ("vitis", "place.tcl"): [
+        ("p4sgd_worker_1/inst", "worker_1/inst"),
+        ("p4sgd_worker_1/inst", "p4sgd_worker_1/inst_0"),
+        ("pblock_dynamic_SLR$die", "pblock_SLR$die"),
+    ],
+    ("vitis", "registers.json"): [('"offset": 512', '"offset": 520')],
+    ("vitis", "registers.rdl"): [("0x200", "0x300")],
+    ("vitis", "rules.mk"): [("ROUTE_DESIGN.TCL.POST", "ROUTE_DESIGN.TCL.PRE"), (".DELETE_ON_ERROR:\n", "")],
+    ("vivado", "Makefile"): [("RELEASES :=", "RELEASES := 2019.2")],
+    ("vivado", "address_map.json"): [('"address": 0', '"address": 4096')],
+    ("vivado", "block_design.tcl"): [
+        ("max_link_width X16", "max_link_width X8"),
+        ("max_link_speed 8.0_GT/s", "max_link_speed 5.0_GT/s"),
+        ("axisten_freq 250", "axisten_freq 125"),
+        ("USER_HBM_DENSITY 8GB", "USER_HBM_DENSITY 4GB"),
+        ("USER_HBM_REF_CLK_1 100", "USER_HBM_REF_CLK_1 200"),
+        ("USER_SWITCH_ENABLE_01 TRUE", "USER_SWITCH_ENABLE_01 FALSE"),
+        ("C_OPERATION or", "C_OPERATION and"),
+        ("C_BUF_TYPE IBUFDSGTE", "C_BUF_TYPE IBUFDS"),
+        ("lappend parameters USER_CLK_SEL_LIST$stack $clock($stack)\n", ""),
+        ("LIST$stack $clock($stack)", "LIST$stack $clock(0)"),
+        ("pcie_blk_locn", "pcie_block_locn"),
+        ("wire xdma/axi_aclk $fifo/s_axis_aclk", "wire global_clock/BUFG_O $fifo/s_axis_aclk"),
+        ("wire xdma/axi_aresetn $converter/aresetn", "wire memory_reset/peripheral_aresetn $converter/aresetn"),
+        ("wire global_clock/BUFG_O memory_reset/slowest_sync_clk", "wire xdma/axi_aclk memory_reset/slowest_sync_clk"),
+        ("pcie_clock/IBUF_OUT xdma/sys_clk_gt", "pcie_clock/IBUF_DS_ODIV2 xdma/sys_clk_gt"),
+        ("hbm/DRAM_1_STAT_CATTRIP too_hot/Op2", "hbm/DRAM_0_STAT_CATTRIP too_hot/Op2"),
+        ("_EN_SBREF true", "_EN_SBREF false"),
+        ("USER_APB_EN false", "USER_APB_EN true"),
+        ("-range 256M", "-range 128M"),
+        ("-to_step write_bitstream", "-to_step route_design"),
+        ("    validate_bd_design\n", ""),
+        ("    wait_on_run impl_1\n", "    catch {wait_on_run impl_1}\n"),
+        ("axilite_master_size 1 ", "axilite_master_size 4 "),
+        ("create_bd_port -dir I -type rst", "create_bd_port -dir I -type clk"),
+        ("FIFO_DEPTH 16", "FIFO_DEPTH 1"),
+    ],
+    ("vivado", "board.xdc"): [
+        ("PACKAGE_PIN D32", "PACKAGE_PIN D33"),
+        ("[get_ports pcie_perst_n]", "[get_ports perst_n]"),
+        ("false_path -from [get_ports pcie_perst_n]", "false_path -from [get_ports gt_rxp]"),
+        ("IOSTANDARD LVCMOS18 [get_ports hbm_cattrip]", "IOSTANDARD LVCMOS33 [get_ports hbm_cattrip]"),
+        ("create_clock -period 10.000 -name pcie_refclk", "create_clock -period 8.000 -name pcie_refclk"),
+        ("set_false_path -from", "set_property DIFF_TERM_ADV TERM_100 [get_ports pcie_perst_n]\nset_false_path -from"),
+    ],
+    ("vivado", "engine_clock.xdc"): [("-period 4.000", "-period 5.000"), ("create_clock", "# create_clock")],
+    ("vivado", "gates.tcl"): [
+        ("$slack < 0", "$slack < -1"),
+        ("{Error {Critical Warning}}", "{Error}"),
+        ("$found > $watts", "0 > $watts"),
+        ("(ila|vio)", "(.*)"),
+        ("VIOLATED", "BROKEN"),
+    ],
+    ("vivado", "out_of_context.tcl"): [
+        ("-flatten_hierarchy rebuilt", "-flatten_hierarchy full"),
+        ("    report_drc -file [file join $out rules_$stage.rpt]\n", ""),
+    ],
+    ("vivado", "p4sgd_cmac.xdc"): [
+        ("-datapath_only -from $mac", "-from $mac"),
+        ("$kernel_clock 3.1", "$kernel_clock 31"),
+        ("{adapter/rx_crossing/consume_r_gry_reg[*]}", "{adapter/rx_crossing/produce_w_gry_reg[*]}"),
+        ("-from [get_pins {adapter/counters/shown_held_reg[*]/C}]", ""),
+        ("*_reg/PRE}]", "*_reg/D}]"),
+        ("set_false_path -to [get_pins {", "set_false_path -to [get_pins {}] ;# {"),
+    ],
+    ("vivado", "p4sgd_worker.xdc"): [
+        ("stable_reg[*]", "scores/count_reg[*]"),
+        ("[get_cells {worker/engine*/stable_reg[*]}]", "[get_cells -hierarchical]"),
+        ("-setup 4", "-setup 8"),
+        ("-hold 3", "-hold 1"),
+        ("set_multicycle_path -hold", "# "),
+        ("set_multicycle_path -setup 4", "set_false_path"),
+        ("set_multicycle_path -setup", "create_clock -period 4 [get_ports ap_clk]\n#"),
+    ],
+    ("vivado", "p4sgd_worker_kernel.v"): [(".rst(rst)", ".rst(1'b0)")],
+    ("vivado", "package_kernel.tcl"): [
+        ("PROCESSING_ORDER LATE", "PROCESSING_ORDER EARLY"),
+        ("USED_IN {implementation}", "USED_IN {synthesis}"),
+    ],
+    ("vivado", "package_p4sgd_worker.tcl"): [
+        ("m_axi_gmem1 64 128 1", "m_axi_gmem1 64 256 1"),
+        ("xcu280-fsvh2892-2L-e", "xcu50-fsvh2104-2L-e"),
+    ],
+    ("vivado", "project.tcl"): [
+        ("\np4sgd::judge", "\n# p4sgd::judge"),
+        ("\np4sgd::judge", "\ncatch p4sgd::judge"),
+        ("*/p4sgd_worker_1/inst ", ""),
+        (
+            "p4sgd::make_bitstream",
+            "set_property STEPS.ROUTE_DESIGN.TCL.POST other.tcl [get_runs impl_1]\np4sgd::make_bitstream",
+        ),
+    ],
+    ("vivado", "rules.mk"): [
+        ("exit 2; \\\n\tfi\n\ncheck", "exit 0; \\\n\tfi\n\ncheck"),
+        ("'^FAILED'", "'^FAILS'"),
+        ("\trm -f $(VERDICT)\n", ""),
+    ],
+}
+"""Texts by kind of folder and file, and what takes the place of each."""
+
+CHOICES = {
+    ("vivado", "floorplan.tcl"): [
+        (
+            "[get_pblocks p4sgd_slr0] [get_cells ${p4sgd_top}worker/engine0]",
+            "[get_pblocks p4sgd_slr1] [get_cells ${p4sgd_top}worker/engine0]",
+        )
+    ],
+    ("vivado", "project.tcl"): [
+        (
+            "p4sgd::make_bitstream",
+            "set_property strategy Performance_Explore [get_runs impl_1]\n# mine\np4sgd::make_bitstream",
+        ),
+        ("board.xdc 8", "board.xdc 16"),
+    ],
+    ("vivado", "out_of_context.tcl"): [
+        (
+            "    place_design\n",
+            "    place_design -directive Explore\n    report_utilization -file [file join $out placed.rpt]\n",
+        )
+    ],
+    ("vivado", "block_design.tcl"): [
+        ("    cell hbm ", "    cell more xilinx.com:ip:util_ds_buf {C_BUF_TYPE BUFG}\n    cell hbm "),
+    ],
+    ("vitis", "link_hw.cfg"): [
+        ("slr=", "slr=p4sgd_worker_1:SLR1\nslr="),
+        ("save-temps=1", "save-temps=0\n[vivado]\nprop=run.impl_1.strategy=Performance_Explore\n"),
+    ],
+    ("vitis", "hw_emu.toml"): [("resend_us = 20", "resend_us = 40")],
+    ("vitis", "README.md"): [("hours", "many hours")],
+}
+"""The same, of edits with which nothing is wrong."""
+
+
+def _edited(original, scratch, file, before, after):
+    shutil.rmtree(scratch / "out", ignore_errors=True)
+    return replace(open_folder(plant(original.path, scratch, file, before, after)), original=original)
+
+
+@pytest.mark.parametrize(("kind", "file"), FAULTS, ids=map(" ".join, FAULTS))
+def test_finds(request, tmp_path, kind, file):
+    original = open_folder(request.getfixturevalue(f"{kind}_folder"))
+    for before, after in FAULTS[kind, file]:
+        problems = list(check_edits(_edited(original, tmp_path, file, before, after)))
+        assert {problem.file for problem in problems} == {file}, (before, problems)
+
+
+def test_names_the_line_what_it_says_and_what_was_there(vivado_folder, tmp_path):
+    """Of a call in a procedure that was not edited, that is the line that calls the procedure."""
+    script = (vivado_folder / "project.tcl").read_text().splitlines()
+    line = next(number for number, text in enumerate(script, 1) if text.startswith("p4sgd::add_host"))
+    folder = _edited(open_folder(vivado_folder), tmp_path, "project.tcl", "PCIE4C_X1Y0", "PCIE4C_X1Y1")
+    [problem] = map(str, check_edits(folder))
+    assert problem.startswith(f"project.tcl:{line}: set_property -dict ")
+    assert problem.endswith("PCIE4C_X1Y1; generated is PCIE4C_X1Y0")
+
+
+@pytest.mark.parametrize(("kind", "file"), CHOICES, ids=map(" ".join, CHOICES))
+def test_leaves_choices(request, tmp_path, kind, file):
+    original = open_folder(request.getfixturevalue(f"{kind}_folder"))
+    for before, after in CHOICES[kind, file]:
+        folder = _edited(original, tmp_path, file, before, after)
+        report = check(folder, {name: CHECKS[name] for name in CHECKS if name not in ("manifest", "verilog")})
+        assert not report.problems, (before, list(map(str, report.problems)))
+        assert "edits" in report.done
+
+
+def test_folders_of_other_releases_cannot_be_compared(demo_folder, tmp_path):
+    """Their generator makes other files from the same command."""
+    folder = _edited(open_folder(demo_folder), tmp_path, "heartbeat.xdc", "LOC B33", "LOC B34")
+    files = folder.manifest["files"] | {"heartbeat.tcl": "another"}
+    for original in (None, replace(folder.original, manifest={"files": files})):
+        report = check(replace(folder, original=original), {"edits": CHECKS["edits"]})
+        assert report.skipped == {"edits": "needs the release of p4sgd that made the folder, to make it anew"}
+
+
+def test_many_differences_are_counted(generated_folder, tmp_path):
+    folder = _edited(open_folder(generated_folder), tmp_path, "p4sgd_worker.v", "assign", "assing")
+    *named, last = map(str, check_edits(folder))
+    assert len(named) == 8
+    more = (generated_folder / "p4sgd_worker.v").read_text().count("assign ") - len(named)
+    assert last == f"p4sgd_worker.v: differs in {more} more places"
