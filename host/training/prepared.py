@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -186,7 +187,7 @@ class Prepared:
     def weighted(self) -> bool:
         return self.images[0].importances is not None
 
-    @property
+    @cached_property
     def mean_weight(self) -> float:
         """Mean weight of the training samples as the hardware has it: by so much larger its rate is per sample."""
         own = self.images[0].importances
@@ -197,7 +198,7 @@ class Prepared:
         """Features of a sample; if the data are sparse, those that are not 0, on average and rounded up."""
         return self.space.count if self.heat is None else max(1, -(-self.nonzeros // self.samples))
 
-    @property
+    @cached_property
     def penalty_unit(self) -> float:
         """Factor of a penalty for a weight of 1: the coefficient of a raw feature with the scaling ``none``, of one
         with a deviation of 1 with those that centre, and of a scaled one otherwise."""

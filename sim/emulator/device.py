@@ -102,7 +102,7 @@ class EmulatedDevice:
         try:
             if idle:
                 raise EmulatorError(f"workers {idle} were not started: the others would wait for their packets forever")
-            inputs = [Inputs(worker) for worker in self._workers]
+            inputs = [worker.inputs() for worker in self._workers]
             self._check_job(inputs)
             groups: list[list[Inputs]] = []
             for each in inputs:
@@ -212,5 +212,5 @@ def warm_up(config: WorkerConfig) -> None:
             worker.write_memory(memory, 0, content)
         for engine in range(config.engines if directory else 0):
             client.write_pair(spec.lines_count(engine), contents[engine * config.ports].shape[0])
-        run, samples = Run([Inputs(worker)]), slice(0, BANKS)
+        run, samples = Run([worker.inputs()]), slice(0, BANKS)
         run.model.backward(samples, run.model.forward(samples))

@@ -23,7 +23,7 @@ from p4sgd.hw.spec.packet import (
 )
 from p4sgd.hw.spec.register_map import STAND_IN, Field, Register
 from p4sgd.sim.emulator.progress import Later, Pace, Progress, StandIn, at_once
-from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Inputs, Run
+from p4sgd.sim.emulator.worker import EmulatedWorker, EmulatorError, Run
 from p4sgd.sim.model import Features
 from p4sgd.sim.network.endpoint import Endpoint, SlotPhase
 
@@ -43,7 +43,7 @@ class KeepingWorker(EmulatedWorker):
 
     def run(self) -> Run:
         """The run that registers and memory describe."""
-        inputs = Inputs(self)
+        inputs = self.inputs()
         run = Run([inputs])
         self._features, self._regions = run.features, inputs.regions
         return run

@@ -88,6 +88,10 @@ class Registers:
         registers = program_map(config)
         self._at = {register.offset: register for register in registers}
         self._word = {register.offset: register.reset for register in registers}
+        self._cleared = {
+            register.offset: sum(field.mask for field in register.fields if field.access is Access.RC)
+            for register in registers
+        }
         self._on_strobe = on_strobe
         for name, word in identity(config).items():
             self._word[registers[name].offset] = word
@@ -108,24 +112,21 @@ class Registers:
 
     def read(self, offset: int) -> int:
         """Bus read: clears read-to-clear fields; unmapped offsets read 0."""
-        register = self._at.get(offset)
-        if register is None:
-            return 0
-        word = self._word[offset]
-        for field in register.fields:
-            if field.access is Access.RC:
-                self.set(register, field.name, 0)
+        word = self._word.get(offset, 0)
+        if cleared := word & self._cleared.get(offset, 0):
+            self._word[offset] = word - cleared
         return word
 
-    def write(self, offset: int, word: int) -> None:
-        """Bus write: unmapped offsets and read-only fields are ignored."""
-        register = self._at.get(offset)
+    def write(self, offset: int, word: int) -> bool:
+        """Bus write: unmapped offsets and read-only fields are ignored. Returns whether a read-write field changes."""
+        register, changes = self._at.get(offset), False
         if register is None:
-            return
+            return False
         for field in register.fields:
             value = field.decode(word)
             match field.access:
                 case Access.RW:
+                    changes |= self._word[offset] & field.mask != word & field.mask
                     self.set(register, field.name, value)
                 case Access.W1C if value:
                     self.set(register, field.name, 0)
@@ -134,6 +135,7 @@ class Registers:
                     self._on_strobe(register, field, value)
                 case Access.STROBE:
                     self._on_strobe(register, field, value)
+        return changes
 
 
 class EmulatedWorker:
@@ -153,6 +155,7 @@ class EmulatedWorker:
     def clear(self) -> None:
         """Release all banks, as if they had never been written, and the weights, which become 0."""
         config = self.config
+        self._inputs: Inputs | None = None
         self._memory = [Memory(f"worker {self.index}, memory {number}") for number in range(config.memories)]
         self._chunks = config.chunks  # chunks that have weights
         # Zeros of as many features as a sparse worker has would take memory that most runs never need.
@@ -164,10 +167,12 @@ class EmulatedWorker:
 
     def write_register(self, offset: int, word: int) -> None:
         """Write a word. A run that this starts is carried out in `EmulatedDevice.wait`."""
-        self.registers.write(offset, word)
+        if self.registers.write(offset, word):
+            self._inputs = None
 
     def write_memory(self, bank: int, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Write bytes to a bank. The array is kept, not copied: it must not be changed afterwards."""
+        self._inputs = None
         self._memory[bank].write(address, data)
 
     def read_memory(self, bank: int, address: int, size: int) -> npt.NDArray[np.uint8]:
@@ -178,6 +183,7 @@ class EmulatedWorker:
 
     def forget_memory(self, bank: int, address: int, size: int) -> None:
         """Release bytes of a bank, as if they had never been written."""
+        self._inputs = None
         self._memory[bank].forget(address, size)
 
     @property
@@ -188,6 +194,12 @@ class EmulatedWorker:
     def memory(self, number: int, address: tuple[Register, Register], size: int) -> npt.NDArray[np.uint8]:
         """Bytes at the address in a pair of registers."""
         return self._memory[number].read(self.registers.get_pair(address), size)
+
+    def inputs(self) -> "Inputs":
+        """The run that registers and memory describe: those of the last run, until the host changes either."""
+        if self._inputs is None:
+            self._inputs = Inputs(self)
+        return self._inputs
 
     def table(self) -> LossTable:
         """The loss table."""
@@ -241,6 +253,7 @@ class EmulatedWorker:
         elif register is spec.TABLE_INTERCEPT:
             self._slope[self._segment] = self.registers.get(spec.TABLE_SLOPE)
             self._intercept[self._segment] = value
+            self._inputs = None
             self._segment = (self._segment + 1) % self.config.table_segments
 
 

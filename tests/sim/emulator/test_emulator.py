@@ -15,7 +15,7 @@ from p4sgd.host.devices.device import client_of
 from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
-from p4sgd.hw.spec.image import ImageLayout
+from p4sgd.hw.spec.image import ImageLayout, pack_labels
 from p4sgd.hw.spec.run import UNITS, FeatureFormat
 from p4sgd.sim import dense, features, parallel
 from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures
@@ -109,6 +109,33 @@ def test_workers_may_differ_in_their_settings():
     expected = job.golden().weights[0], other.golden().weights[1]
     assert [got.tolist() for got in weights] == [wanted.tolist() for wanted in expected]
     assert weights[1].tolist() != job.golden().weights[1].tolist()
+
+
+@pytest.mark.parametrize("changed", ["rate", "table", "labels"])
+def test_a_run_sees_what_has_changed_since_the_last(changed):
+    """Though a worker keeps what it has read from registers and memory as long as nothing changes."""
+    job = random_job(WorkerConfig.tiny(), 1, seed=4, mini_batches=1, weighted=False)
+    device = EmulatedDevice(job.config, 1)
+    (client,), (worker,), weights = configure(device.workers, job), device.workers, job.weights
+    for run in range(4):
+        job = dataclasses.replace(job, weights=weights)
+        if run == 2 and changed == "rate":
+            rate = job.settings.rate_mantissa // 2 + 1
+            job.settings = dataclasses.replace(job.settings, rate_mantissa=rate)
+            client.write(registers.RATE, mantissa=rate, gradient_shift=job.settings.gradient_shift)
+        elif run == 2 and changed == "table":
+            job.table = dataclasses.replace(job.table, intercept=job.table.intercept // 2)
+            client.write(registers.TABLE_INDEX, value=0)
+            for slope, intercept in zip(job.table.slope.tolist(), job.table.intercept.tolist(), strict=True):
+                client.write(registers.TABLE_SLOPE, value=slope)
+                client.write(registers.TABLE_INTERCEPT, value=intercept)
+        elif run == 2:
+            job.labels = job.labels[::-1]
+            worker.write_memory(job.config.labels_memory, 0, pack_labels(job.labels, None))
+        start([client], job)
+        device.wait()
+        weights, *_ = collect([worker], [client], job)
+        assert [each.tolist() for each in weights] == [each.tolist() for each in job.golden().weights]
 
 
 def test_decoded_features_are_shared_by_what_they_are():
