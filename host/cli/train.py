@@ -303,6 +303,7 @@ def finish(
     """Report the result of a run, with ``more`` entries of the document; after Ctrl-C, exit with its status."""
     import numpy as np
 
+    from p4sgd.host.losses import Task
     from p4sgd.host.run.training_run import resume_advice
     from p4sgd.host.training import StopReason, TrainingResult
 
@@ -334,7 +335,9 @@ def finish(
     if not output.quiet:
         output.say(describe_scaling(document["scaling"], document["scaling_reason"], chosen.precondition))
         if chosen.penalties[0] is None:
-            output.say(f"L2 penalty {last.summary['l2']:.3g}, as weak as C=1 of scikit-learn: --l2 0 is none")
+            classes = result.model.labels.task is Task.CLASSIFICATION
+            weak = ", as weak as C=1 of scikit-learn" if classes else ""
+            output.say(f"L2 penalty {last.summary['l2']:.3g}{weak}: --l2 0 is none")
         if document["whitening_times"]:
             from p4sgd.host.precondition.stage import StageTimes
 

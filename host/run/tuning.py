@@ -250,7 +250,7 @@ def _tried(run: TrainingRun, trial: Trial, data: PreparedData, held_out: Dataset
     return dataclasses.replace(
         trial,
         scores=(*trial.scores, score),
-        l2=1 / result.summary["samples"] if (strength := options.penalties[0]) is None else strength,
+        l2=(result.rows[-1] if isinstance(result, ResultSet) else result).summary["l2"],
         epochs=(*trial.epochs, result.best_epoch),
         rates=(*trial.rates, result.summary.get("learning_rate")),
         board_ms=time,

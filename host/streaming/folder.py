@@ -12,7 +12,7 @@ import scipy  # which imports scipy.sparse at its first use
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.statistics import HeatArray, heat_type
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, check_same
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, check_same
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.file import image_file, open_image
@@ -134,17 +134,19 @@ class PreparedFolder(PreparedData):
             own = [own_samples(image, options.batch // BANKS, ranks) for image in images()]
         scaling, heat = self._scaling, self._heat
         weights = self._some(Array.WEIGHTS), self._some(Array.VALIDATION_WEIGHTS)
+        targets = Targets(manifest.labels, self._array(Array.LABELS), *weights, offsets=self._some(Array.OFFSETS))
         return Prepared(
             name=self.name,
             space=self.space,
             validation=self._validation() if manifest.validation_samples else None,
-            targets=Targets(manifest.labels, self._array(Array.LABELS), *weights, offsets=self._some(Array.OFFSETS)),
+            targets=targets,
             features=FeatureFormat(options.stored, options.precision, manifest.signed),
             scaling=scaling.without_heat() if isinstance(scaling, Scaling) else scaling,
             map=hardware_values(scaling, options),
             images=own,
             dealt=dealt,
             mean_square=manifest.mean_square,
+            deviance=broadcast(self.communicator, targets.of_row(0).deviance(options, self.name)),
             # Mapped anew, because pages of a map that have been read count as this process's.
             sums=lambda columns: self._array(Array.SUMS)[columns],
             remarks=manifest.remarks,

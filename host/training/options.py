@@ -179,7 +179,8 @@ class TrainingOptions:
         None,
         "Strength of the L2 penalty, l2/2 * |w|^2. It acts on coefficients of features with a deviation of 1 (scalings "
         "standard and robust), of raw features (none), or of scaled ones (minmax, maxabs), not on the intercept. By "
-        "default, of classes without {l1}, it is 1 / samples, as weak as C=1 of scikit-learn; 0 is none.",
+        "default, without {l1}, it is 1 / samples for classes, as weak as C=1 of scikit-learn, for poisson, gamma and "
+        "tweedie the deviance from the mean / samples; other numbers have none, and 0 is none.",
         least=0,
         facts=Fact.NOT_TUNED,
     )
@@ -438,7 +439,7 @@ class TrainingOptions:
         if self.alpha is not None:
             ratio = self.l1_ratio or 0.0
             return self.alpha * (1 - ratio), self.alpha * ratio
-        decided = self.l2 is not None or self.l1 or LOSSES[self.loss].task is not Task.CLASSIFICATION
+        decided = self.l2 is not None or self.l1 or LOSSES[self.loss].task is Task.REGRESSION
         return (self.l2 or 0.0 if decided else None), self.l1
 
     def loss_for(self, scale: float, name: str) -> "Loss":

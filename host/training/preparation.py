@@ -224,7 +224,8 @@ def prepare_rows(
     first = slice(max(1, min(rows.samples, QUANTILE_SAMPLES, _SAMPLED_VALUES // rows.feature_count)))
     squares = square_norms(rows.local_features(first), scaling)  # before images take memory
     row = targets.of_row(0)
-    integers, importances = broadcast(rows.communicator, row.integers(options, rows.name))
+    made = *row.integers(options, rows.name), row.deviance(options, rows.name)
+    integers, importances, deviance = broadcast(rows.communicator, made)
     total = np.zeros(rows.feature_count if sums else 0, np.int64)
 
     def parts() -> Iterable[Dataset]:
@@ -261,6 +262,7 @@ def prepare_rows(
         images=images,
         dealt=dealt,
         mean_square=mean_square(squares, bias=options.bias, weights=row.terms(row.loss(options, rows.name)).weights),
+        deviance=deviance,
         squares=None if targets.weigh_row is None else squares,
         sums=total.__getitem__ if sums else None,
         communicator=rows.communicator,

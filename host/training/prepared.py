@@ -14,9 +14,9 @@ from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
-from p4sgd.host.data.sample_numbers import importances, relative
+from p4sgd.host.data.sample_numbers import average, importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
-from p4sgd.host.data.statistics import FloatArray, HeatArray
+from p4sgd.host.data.statistics import QUANTILE_SAMPLES, FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss, Task
@@ -111,6 +111,15 @@ class Targets:
         shift = offsets if coding.task is Task.CLASSIFICATION else None
         return Terms(coding.real(labels), relative(weights, "training samples"), shift)
 
+    def deviance(self, options: TrainingOptions, name: str) -> float:
+        """Of a single row and a loss of e^z, the mean deviance of the first targets from 1, as they are scaled, or from
+        their exposures; of other losses 1."""
+        loss = self.loss(options, name)
+        if loss.power is None:
+            return 1.0
+        y, weights, _ = self.terms(loss).of(slice(QUANTILE_SAMPLES))
+        return 2 * average(loss.value(np.zeros_like(y), y), weights)
+
     def integers(self, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
         """Of a single row, `LABEL` integers, and `IMPORTANCE` integers by which residuals are multiplied: the weights
         times those of the loss, ``None`` if all are equal. Both are int64 (samples,)."""
@@ -143,6 +152,8 @@ class Prepared:
     mean_square, squares
         Mean squared norm of a sample's scaled features, bias included; `square_norms` of the first samples, if rows
         weigh them by their own weights.
+    deviance
+        `Targets.deviance` of the first row.
     sums
         Gives `feature_sums` of the training samples, of some columns; ``None`` if ``train`` is there, the intercept is
         fitted to it, and no other samples are measured.
@@ -163,6 +174,7 @@ class Prepared:
     images: Sequence[Image]
     dealt: Dealt
     mean_square: float
+    deviance: float
     squares: FloatArray | None = None
     sums: Callable[[slice], IntArray] | None = None
     remarks: tuple[str, ...] = ()
@@ -212,9 +224,9 @@ class Prepared:
         """Strengths of the L2 and the L1 penalty in the user's terms.
 
         If the data decide, that of L2 is 1 / samples, like C = 1 of scikit-learn after its StandardScaler, or on raw
-        features (scaling ``none``). Columns that are scaled by extremes, which a single value may stretch, count as if
-        their values had a mean square of 1, unless there are numbers that are centred, and raw ones below 1/16 as if
-        the largest were about that.
+        features (scaling ``none``), of losses of e^z times the deviance, which grows with the noise. Columns that are
+        scaled by extremes, which a single value may stretch, count as if their values had a mean square of 1, unless
+        there are numbers that are centred, and raw ones below 1/16 as if the largest were about that.
         """
         l2, l1 = options.penalties
         if l2 is not None:
@@ -224,7 +236,8 @@ class Prepared:
             size = min(1.0, 16 / self.penalty_unit)
         elif isinstance(self.scaling, Scaling) and kind not in CENTRED and not self.scaling.filled.size:
             size = math.sqrt(max(0.0, self.mean_square - options.bias) / self.width)
-        return size * size / max(1, self.samples if weights is None else int(np.count_nonzero(weights))), l1
+        samples = max(1, self.samples if weights is None else int(np.count_nonzero(weights)))
+        return self.deviance * size * size / samples, l1
 
     def penalties(self, options: TrainingOptions) -> tuple[float, float]:
         """`strengths` for the weights of the hardware."""
@@ -293,11 +306,12 @@ class Prepared:
         targets, samples, square = self.targets.of_row(row), self.images[0].layout.samples, self.mean_square
         if self.squares is not None:
             square = mean_square(self.squares, bias=options.bias, weights=targets.weights)  # they are classes
-        integers, rounded = broadcast(self.communicator, targets.integers(options, self.name))
+        made = *targets.integers(options, self.name), targets.deviance(options, self.name)
+        integers, rounded, deviance = broadcast(self.communicator, made)
         padded = pad_samples(integers, samples)
         weights = None if rounded is None else pad_samples(rounded, samples)
         images = [replace(image, labels=padded, importances=weights) for image in self.images]
-        return replace(self, targets=targets, images=images, mean_square=square)
+        return replace(self, targets=targets, images=images, mean_square=square, deviance=deviance)
 
     def means(self) -> FloatArray:
         """Mean over the samples of what the hardware reads, without rounding, as ``map.offset``; if there are sums."""

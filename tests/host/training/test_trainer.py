@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import mean_tweedie_deviance
 from support.bench import default_seed
 from support.events import events
 from support.failing_device import FailingDevice
@@ -190,6 +191,27 @@ def test_the_default_penalty_of_classes_is_that_of_scikit_learn(sparse, scale, w
     assert least < result.metrics["objective"] < 1.02 * least
     told = run(data, epochs=30, l2=result.summary["l2"])
     assert told.model.weights.tolist() == result.model.weights.tolist()
+
+
+@pytest.mark.parametrize(("loss", "power"), [("poisson", 1), ("gamma", 2), ("tweedie", 1.5)])
+def test_the_default_penalty_of_losses_with_a_logarithm_is_the_deviance_and_helps(loss, power):
+    """A quotient, so it has no unit; of 300 texts most have a few samples."""
+    rng = np.random.default_rng(7)
+    texts = rng.integers(0, 300, 2400)
+    mean = np.exp(rng.normal(size=300) / 2)[texts]
+    y = rng.poisson(mean) * 1.0 if power < 2 else rng.gamma(1, mean)
+    x, trained = scipy.sparse.csr_array(np.eye(300)[texts]), slice(1200)
+    penalised, other_unit, free = (
+        run(
+            Dataset(x[trained], unit * y[trained], "texts"), loss=loss, epochs=30, config=WorkerConfig.u280(), **options
+        )
+        for unit, options in ((1.0, {}), (1000.0, {}), (1.0, {"l2": 0.0}))
+    )
+    scaled = y[trained] / y[trained].mean()
+    assert penalised.summary["l2"] == pytest.approx(mean_tweedie_deviance(scaled, np.ones(1200), power=power) / 1200)
+    assert other_unit.summary["l2"] == pytest.approx(penalised.summary["l2"])
+    deviances = [score(each.model, Dataset(x[1200:], y[1200:], "d"))["deviance"] for each in (penalised, free)]
+    assert deviances[0] < 0.99 * deviances[1]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
