@@ -69,12 +69,15 @@ class Tree:
 
     def served(self) -> dict[int, Job]:
         """See `Controller.served`. A rack whose aggregator was started again, and so has lost a job, counts with all of
-        its workers: when one of these joins, what is left of the job is ended."""
-        top, *racks = [part.served() for part in self.parts.values()]
-        return {
-            place: self._joined(top.get(place), [rack.get(place) for rack in racks])
-            for place in sorted(set(top).union(*racks))
-        }
+        its workers: when one of these joins, what is left of the job is ended. Of jobs of several numbers in a place,
+        only one counts, which `end` would end."""
+        parts = [part.served() for part in self.parts.values()]
+        found = {}
+        for place in sorted(set[int]().union(*parts)):
+            jobs = [part.get(place) for part in parts]
+            number = next(job.number for job in jobs if job is not None)
+            found[place] = self._joined(*(job if job is not None and job.number == number else None for job in jobs))
+        return found
 
     def counters(self) -> dict[str, int]:
         """The sums of the parts' counters."""
@@ -129,7 +132,7 @@ class Tree:
             yield self._racks[rack], _job_of(job, its, parent)
         yield self._top, _job_of(job, uppers)
 
-    def _joined(self, top: Job | None, racks: Sequence[Job | None]) -> Job:
+    def _joined(self, top: Job | None, *racks: Job | None) -> Job:
         """The job that was split into these."""
         (one, *_) = (job for job in (top, *racks) if job is not None)
         uppers = [] if top is None else list(top.members)

@@ -27,12 +27,12 @@ def examine_racks(tree: Tree, before: Counts) -> list[Finding]:
     above = tree.parts["top"]
     jobs = above.served()
     members = {member.mac for job in jobs.values() for member in job.members}
-    seen = {  # those of which the top aggregator has sums
-        job.members[shard].mac
-        for place, job in jobs.items()
-        for view in above.read_slots(place, range(tree.slots))
-        for shard in shards_of(view.aggregated)
-    }
+    seen, answered = set[int](), set[int]()  # of whom the top aggregator has sums, and whom it has sent those of all
+    for place, job in jobs.items():
+        for view in above.read_slots(place, range(tree.slots)):
+            came = {job.members[shard].mac for shard in shards_of(view.aggregated)}
+            seen |= came
+            answered |= came if view.aggregated == job.everyone else set()
     findings = []
     for rack, address in enumerate(each.address for each in tree.cluster.racks):
         if address not in members:  # none of its workers takes part
@@ -46,31 +46,38 @@ def examine_racks(tree: Tree, before: Counts) -> list[Finding]:
             "foreign_at_top": top["DROPPED_SOURCE"],
         }
         is_silent = own["PARTIALS_TO_PARENT"] and not own["FULLS_TO_ALL"]
-        problem = _why_silent(rack, top, own, is_known=address in seen) if is_silent else None
+        problem = None
+        if is_silent and address in answered:
+            problem = _why_unheard(rack, own)
+        elif is_silent and address not in seen:
+            problem = _why_unseen(rack, top)
         findings += judge(None, "rack", evidence, problem)
     return findings
 
 
-def _why_silent(rack: int, top: Mapping[str, int], own: Mapping[str, int], *, is_known: bool) -> Problem | None:
+def _why_unheard(rack: int, own: Mapping[str, int]) -> Problem:
+    """Why a rack does not have the sums that the top aggregator has sent."""
     who = f"the aggregator of rack {rack}"
     if own["DROPPED_SOURCE"]:
         return Problem(
             f"{who} drops the top aggregator's answers: they come in by another port than its uplink",
             f"correct uplink of racks[{rack}] in the cluster file, or move the cable",
         )
-    if not is_known and top["DROPPED_SOURCE"]:
+    return Problem(
+        f"{who} gets no answer, though the top aggregator has sent it: the way down is dead",
+        f"check the cable of port of racks[{rack}] in the cluster file, in both directions",
+    )
+
+
+def _why_unseen(rack: int, top: Mapping[str, int]) -> Problem:
+    """Why the top aggregator has nothing of what a rack has sent."""
+    who = f"the aggregator of rack {rack}"
+    if top["DROPPED_SOURCE"]:
         return Problem(
             f"the top aggregator drops what {who} sends: it comes in by another port than the rack's",
             f"correct port of racks[{rack}] in the cluster file, or move the cable",
         )
-    if not is_known:
-        return Problem(
-            f"nothing that {who} sends comes to the top aggregator: the link between them is down",
-            f"check the cable of its port uplink, and the networks between them: racks[{rack}] of the cluster file",
-        )
-    if top["FULLS_TO_ALL"]:
-        return Problem(
-            f"{who} gets no answer, though the top aggregator has sent it: the way down is dead",
-            f"check the cable of port of racks[{rack}] in the cluster file, in both directions",
-        )
-    return None  # it waits for others
+    return Problem(
+        f"nothing that {who} sends comes to the top aggregator: the link between them is down",
+        f"check the cable of its port uplink, and the networks between them: racks[{rack}] of the cluster file",
+    )

@@ -197,6 +197,15 @@ def test_what_is_left_of_a_job_is_ended_by_who_joins_again(tree, parts):
     assert parts[1].served() == {1: other}
 
 
+def test_what_is_left_in_a_rack_is_not_of_the_job_of_others_in_its_place(tree, parts):
+    """A worker of the rack that joins again must not end their job."""
+    other = Job(9, (Member(1, 0),), GROUP, 1)
+    tree.begin(0, JOB, 1)
+    parts[0].restart()
+    parts[0].begin(0, other, 1)
+    assert tree.served() == {0: other}
+
+
 def test_slots_tell_of_all_workers(tree, parts):
     """By their shards in the whole job; all of a rack are missing while its sums are missing at the top."""
     tree.begin(0, JOB, 1)

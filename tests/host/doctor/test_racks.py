@@ -8,7 +8,7 @@ import pytest
 from p4sgd.host.aggregators.controller import SlotView
 from p4sgd.host.doctor.finding import Result
 from p4sgd.host.doctor.racks import count_parts, examine_racks
-from p4sgd.hw.spec.job import Member
+from p4sgd.hw.spec.job import Job, Member
 
 ADDRESSES = (5, 6, 7)
 COUNTERS = ("PARTIALS_TO_PARENT", "FULLS_TO_ALL", "DROPPED_SOURCE")
@@ -22,7 +22,7 @@ class Part:
         return dict(self.counts)
 
     def served(self):
-        return {3: SimpleNamespace(members=[Member(mac, 0) for mac in (ADDRESSES[0], ADDRESSES[2], 9)])}
+        return {3: Job(7, tuple(Member(mac, 0) for mac in (ADDRESSES[0], ADDRESSES[2], 9)), 1 << 40, 1)}
 
     def read_slots(self, place, slots):
         assert (place, slots) == (3, range(2))
@@ -52,8 +52,8 @@ TOLD = {"FULLS_TO_ALL": 9}
     [
         ({}, ASKS, 0b01, r"nothing that the aggregator of rack 2 sends comes to the top .*: the link .* is down"),
         ({"DROPPED_SOURCE": 9}, ASKS, 0b01, r"the top aggregator drops what .* rack 2 sends: .* another port"),
-        (TOLD, ASKS | {"DROPPED_SOURCE": 9}, 0b11, r"the aggregator of rack 2 drops the top .* port than its uplink"),
-        (TOLD, ASKS, 0b11, r"the aggregator of rack 2 gets no answer, .*: the way down is dead"),
+        (TOLD, ASKS | {"DROPPED_SOURCE": 9}, 0b111, r"the aggregator of rack 2 drops the top .* port than its uplink"),
+        (TOLD, ASKS, 0b111, r"the aggregator of rack 2 gets no answer, .*: the way down is dead"),
     ],
 )
 def test_a_link_that_is_at_fault(top, rack, seen, says):
@@ -64,7 +64,9 @@ def test_a_link_that_is_at_fault(top, rack, seen, says):
     assert "racks[2]" in two.remedy
 
 
-@pytest.mark.parametrize(("rack", "seen"), [(WELL, 0b11), ({}, 0b01), (ASKS, 0b10)])
+@pytest.mark.parametrize(
+    ("rack", "seen"), [(WELL, 0b11), ({}, 0b01), (ASKS, 0b10), (ASKS | {"DROPPED_SOURCE": 9}, 0b10)]
+)
 def test_a_rack_that_is_well_or_waits_for_others(rack, seen):
-    """Its own workers, or other racks."""
-    assert [each.result for each in examined({}, WELL, rack, seen=seen)] == [Result.PASSED] * 2
+    """Its own workers, or other racks. Meanwhile other jobs have sums, and strangers send packets."""
+    assert [each.result for each in examined(TOLD, WELL, rack, seen=seen)] == [Result.PASSED] * 2
