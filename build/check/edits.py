@@ -112,7 +112,8 @@ def _lines(folder: Folder, name: str) -> list[_Statement]:
     """Lines without comments and spaces between words; of scripts whose calls are compared, those in `_JUDGING`."""
     comment = _COMMENTS.get(Path(name).suffix, "#")
     part = _JUDGING if _is_script(name) and name != GATES else ""
-    texts = (" ".join(line.split()) for line in folder.text(name).splitlines())
+    code = (line.partition("//")[0] if comment == "//" else line for line in folder.text(name).splitlines())
+    texts = (" ".join(line.split()) for line in code)
     return [
         _Statement(name, number, text)
         for number, text in enumerate(texts, 1)

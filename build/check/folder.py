@@ -24,12 +24,12 @@ from p4sgd.hw.verilog import modules
 
 _PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
 
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENT = re.compile(r"[ \t]*(/\*.*?\*/|//[^\n]*)", re.DOTALL)
 
 
 def read_ports(text: str, top: str) -> list[Port]:
     """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations."""
-    found = _PORT.findall(_COMMENT.sub("", modules(text)[top]))
+    found = _PORT.findall(modules(_COMMENT.sub("", text))[top])
     return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
 
@@ -98,8 +98,8 @@ class Folder:
 
     @cached_property
     def verilog(self) -> dict[str, str]:
-        """Verilog of each kernel."""
-        return {name: self.text(f"{top}.v") for name, top in self.kernels.items()}
+        """Verilog of each kernel, without comments."""
+        return {name: _COMMENT.sub("", self.text(f"{top}.v")) for name, top in self.kernels.items()}
 
     @cached_property
     def ports(self) -> dict[str, list[Port]]:

@@ -79,7 +79,7 @@ class TopDocuments:
                 channel = _channel(bus, port)[0] if port.name != bus else ""
                 lines.setdefault(f"{bus}_{channel}", []).append(f".{port.name}({port.name})")
         return (
-            f"{self.top} {self.top.removeprefix('p4sgd_')} (\n    "
+            f"{self.top} {self.top.replace('p4sgd_', '')} (\n    "
             + ",\n    ".join(map(", ".join, lines.values()))
             + "\n);"
         )
@@ -126,7 +126,7 @@ def json_text(tops: Iterable[TopDocuments], command: str) -> str:
 _CORE = """\
 CAPI=2:
 {first}
-name: p4sgd.org:glm:p4sgd:{version}
+name: p4sgd.org:glm:{prefix}p4sgd:{version}
 description: Worker and aggregator that train generalized linear models
 license: BSD-2-Clause
 filesets:
@@ -150,12 +150,15 @@ _LINT = """\
 """
 
 
-def core(tops: Iterable[str], command: str) -> str:
-    """A core of FuseSoC (CAPI2) with a target for each top that lints it, ``lint_worker`` for example."""
+def core(tops: Iterable[str], command: str, prefix: str) -> str:
+    """A core of FuseSoC (CAPI2), whose name begins with ``prefix``, with a target for each top that lints it:
+    ``lint_worker`` for example.
+    """
     names = list(tops)
     return _CORE.format(
         first=header_comment("# {}", command),
+        prefix=prefix,
         version=metadata.version("p4sgd"),
         files=", ".join(f"{name}.v" for name in names),
-        lints="".join(_LINT.format(name=name.removeprefix("p4sgd_"), top=name) for name in names),
+        lints="".join(_LINT.format(name=name.removeprefix(f"{prefix}p4sgd_"), top=name) for name in names),
     )

@@ -1,6 +1,7 @@
 """The folder with the Verilog of a worker and an aggregator, and documents of their ports, registers and packets."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,6 @@ from p4sgd.hw.spec.config import NamedConfig, WorkerConfig
 from p4sgd.hw.verilog import WAIVERS, Written, write_verilog
 from p4sgd.hw.worker.worker import ENGINE, WORKER, with_ports, worker_parts
 
-TOPS = (WORKER, AGGREGATOR)
-
 NAMES = "names.json"
 """File with all instances by their paths, as in waveforms: module, class in Python, and file and line of that."""
 
@@ -41,35 +40,39 @@ def generated_files(
     build_id: int = 0,
     board: Board | None = None,
     sources: bool = False,
+    prefix: str = "",
 ) -> dict[str, str]:
     """All files by name; the same arguments give the same bytes.
 
     ``ports`` are those of the aggregator; any number of workers may be connected to one through a switch. For a
     ``board`` there is a floor plan, and the aggregator has its full size; without, it has as many slots as the worker.
-    With ``sources`` attributes name lines of Python, and there is `NAMES`.
+    With ``sources`` attributes name lines of Python, and there is `NAMES`. ``prefix`` begins the names of all modules,
+    and of the files with them: designs with several configurations tell them apart by it.
     ValueError if ``ports`` or ``build_id``, the value of the BUILD_ID registers, is outside its range.
     """
     aggregator = _aggregator(config, ports, board)
     if not 0 <= build_id < 1 << 32:
         raise ValueError(f"build_id must be 0 to {(1 << 32) - 1}, not {build_id}")
-    parts, box = worker_parts(config, build_id=build_id)
+    name_of_worker, name_of_aggregator = tops_of(prefix)
+    engine = prefix + ENGINE
+    parts, box = worker_parts(config, build_id=build_id, module=engine)
     tops = {
-        WORKER: with_ports(parts, config),
-        AGGREGATOR: aggregators.with_ports(Aggregator(aggregator, build_id=build_id)),
+        name_of_worker: with_ports(parts, config),
+        name_of_aggregator: aggregators.with_ports(Aggregator(aggregator, build_id=build_id)),
     }
     documents = [TopDocuments(name, top.buses) for name, top in tops.items()]
-    written = {name: write_verilog(top, name, sources=sources) for name, top in {**tops, ENGINE: box}.items()}
+    written = {name: write_verilog(top, name, sources=sources) for name, top in {**tops, engine: box}.items()}
     texts = {name: written[name].text for name in tops}
-    worker = texts[WORKER]
-    texts[WORKER] += f"\n{written[ENGINE].text}"
+    worker = texts[name_of_worker]
+    texts[name_of_worker] += f"\n{written[engine].text}"
     first = header_comment("// {}", command)
     return {
-        "README.md": _readme(config, documents, command, board),
+        "README.md": _readme(config, documents, command, board, prefix),
         **{f"{name}.v": f"{first}\n{text}" for name, text in texts.items()},
         FILE_LIST: "".join(f"{name}.v\n" for name in texts),
-        **({FLOORPLAN: floorplan(placement(worker, WORKER, ENGINE, board), board, command)} if board else {}),
+        **({FLOORPLAN: floorplan(placement(worker, name_of_worker, engine, board), board, command)} if board else {}),
         **({NAMES: _names(written.values(), command)} if sources else {}),
-        CORE: port_documents.core(tops, command),
+        CORE: port_documents.core(tops, command, prefix),
         WAIVERS.name: f"{first}\n{WAIVERS.read_text(encoding='utf-8')}",
         PORTS: port_documents.json_text(documents, command),
         **worker_documents(config, build_id).files(command),
@@ -78,6 +81,11 @@ def generated_files(
         "packet.json": packet.json_text(command),
         "p4sgd_packet.h": packet.c_header(command),
     }
+
+
+def tops_of(prefix: str) -> tuple[str, str]:
+    """Names of the top modules, the worker's first."""
+    return f"{prefix}{WORKER}", f"{prefix}{AGGREGATOR}"
 
 
 def _aggregator(config: WorkerConfig, ports: int, board: Board | None) -> AggregatorConfig:
@@ -101,7 +109,7 @@ def _names(written: Iterable[Written], command: str) -> str:
 _README = Path(__file__).with_name("verilog_readme.md")
 
 
-def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, board: Board | None) -> str:
+def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, board: Board | None, prefix: str) -> str:
     worker, aggregator = documents
     plan = f"| `{FLOORPLAN}` | for Vivado: the die of each part of the worker on an {board.name} |\n" if board else ""
     ports = range(config.labels_memory)
@@ -122,27 +130,30 @@ def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, b
         "aggregator_template": aggregator.template(),
         "aggregator_table": aggregator.table(),
     }
-    return f"{header_comment('<!-- {} -->', command)}\n\n{_README.read_text(encoding='utf-8').format(**facts)}"
+    named = r"\bp4sgd_(?=(worker|aggregator)(?!_registers|_floorplan))"
+    text = re.sub(named, rf"{prefix}\g<0>", _README.read_text(encoding="utf-8"))
+    return f"{header_comment('<!-- {} -->', command)}\n\n{text.format(**facts)}"
 
 
 def generate(
-    named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0, sources: bool = False
+    named: NamedConfig, folder: Path, *, ports: int = 1, build_id: int = 0, sources: bool = False, prefix: str = ""
 ) -> list[Path]:
     """Write the folder for a configuration, as `write_folder` does; returns the files.
 
     Other parameters, and errors, are those of `generated_files`.
     """
     check_folder(folder)  # before the work
-    flags = f"--ports {ports} --build-id {build_id}{' --src' * sources}"
+    flags = f"--ports {ports} --build-id {build_id}{' --src' * sources}{f' --prefix {prefix}' * bool(prefix)}"
     command = f"p4sgd generate {' '.join(named.options)} {flags} --out DIR"
     board = None if (name := board_of(named)) is None else BOARDS[name]
-    files = generated_files(named.config, command, ports=ports, build_id=build_id, board=board, sources=sources)
+    sizes: dict[str, Any] = {"ports": ports, "build_id": build_id, "board": board}
+    files = generated_files(named.config, command, **sizes, sources=sources, prefix=prefix)
     description = {
         "config": str(named),
         "sizes": named.config.table(),
         "config_hash": named.config.config_hash,
         "worker": asdict(named.config),
         "aggregator": asdict(_aggregator(named.config, ports, board)),
-        "tops": {top: f"{top}.v" for top in TOPS},
+        "tops": {top: f"{top}.v" for top in tops_of(prefix)},
     }
     return write_folder(folder, command, files, description)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -59,8 +60,16 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
     is_flag=True,
     help="Name lines of the Python source in the Verilog, and write names.json: class and file of every instance.",
 )
+@click.option(
+    "--prefix",
+    metavar="NAME",
+    default="",
+    help="Begin the names of all modules with this, such as left_, for a design with several configurations.",
+)
 @options.common
-def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, src: bool, output: Output) -> None:
+def generate(
+    config: "NamedConfig", out: Path, ports: int, build_id: int, src: bool, prefix: str, output: Output
+) -> None:
     """Write the Verilog of a worker and an aggregator.
 
     With it come a page about their ports, registers and packet format as Markdown, C header and JSON, registers also in
@@ -71,11 +80,14 @@ def generate(config: "NamedConfig", out: Path, ports: int, build_id: int, src: b
         from p4sgd.build.generate import verilog
 
         _board_of(config, None, _SHELLS)
+        if not re.fullmatch("([A-Za-z][A-Za-z0-9_]*)?", prefix):
+            raise UserError(f"--prefix {prefix}: name it by letters, digits and _, a letter first")
         with writing(out):
-            files = verilog.generate(config, out, ports=ports, build_id=build_id, sources=src)
+            files = verilog.generate(config, out, ports=ports, build_id=build_id, sources=src, prefix=prefix)
+    tops = verilog.tops_of(prefix)
     listed = str(out / verilog.FILE_LIST)
-    output.written({"config": str(config), "out": str(out), "tops": verilog.TOPS, "file_list": listed}, files)
-    output.say(f"tops {' and '.join(verilog.TOPS)}; files listed in {listed}")
+    output.written({"config": str(config), "out": str(out), "tops": tops, "file_list": listed}, files)
+    output.say(f"tops {' and '.join(tops)}; files listed in {listed}")
 
 
 @click.command()

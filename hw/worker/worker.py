@@ -281,10 +281,10 @@ def engine_verilog(config: WorkerConfig, *, platform: object = None) -> str:
     return to_verilog(Engine(config), ENGINE, platform=platform)
 
 
-def worker_parts(config: WorkerConfig, *, build_id: int = 0) -> tuple[Worker, Engine]:
-    """A worker with instances of `ENGINE`, and the engine, which is elaborated once."""
+def worker_parts(config: WorkerConfig, *, build_id: int = 0, module: str = ENGINE) -> tuple[Worker, Engine]:
+    """A worker with instances of ``module``, and the engine that this is, which is elaborated once."""
     engine = Engine(config)
-    return Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, ENGINE)), engine
+    return Worker(config, build_id=build_id, engine=lambda _: BlackBox(engine.signature, module)), engine
 
 
 def with_ports(worker: Worker, config: WorkerConfig) -> FlatPorts:

@@ -23,8 +23,9 @@ _CABLES = """\
 """
 
 
-def own_top(folder):
+def own_top(folder, prefix=""):
     """Module ``own``: a worker and an aggregator, whose frames go from one to the other. All other ports are its own.
+    Its name, and theirs, begin with ``prefix``.
 
     Every port of the two is connected, by the templates in the README.
     """
@@ -32,7 +33,7 @@ def own_top(folder):
     templates = re.findall(r"```verilog\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     outside, inside = ["input clk", "input rst"], []
     for (name, top), template in zip(tops.items(), templates, strict=True):
-        short = name.removeprefix("p4sgd_")
+        short = name.replace("p4sgd_", "")
         for port in top["ports"][2:]:
             width = f"[{port['bits'] - 1}:0] " if port["bits"] > 1 else ""
             if port["bus"] in ("rx", "tx"):
@@ -41,4 +42,5 @@ def own_top(folder):
                 outside.append(f"{port['direction']} {width}{short}_{port['name']}")
         inside.append(re.sub(r"\((?!clk\)|rst\))(\w+)\)", rf"({short}_\1)", template))
     ports = ",\n  ".join(outside)
-    return f"module own (\n  {ports}\n);\n{''.join(inside)}{_CABLES}endmodule\n"
+    cables = re.sub(r"\b(?=worker|aggregator)", prefix, _CABLES)
+    return f"module {prefix}own (\n  {ports}\n);\n{''.join(inside)}{cables}endmodule\n"

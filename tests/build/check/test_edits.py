@@ -210,6 +210,16 @@ FAULTS = {
 """Texts by kind of folder and file, and what takes the place of each."""
 
 CHOICES = {
+    ("generated", "p4sgd_aggregator.v"): [
+        ("input clk;", "input clk;  // rising edge"),
+        ("endmodule\n", "endmodule // it\n"),
+    ],
+    ("vivado", "p4sgd_worker.xdc"): [
+        (
+            "-setup 4 -to $settings\nset_multicycle_path -hold 3",
+            "-hold 3 -to $settings\nset_multicycle_path -setup 4",
+        )
+    ],
     ("vivado", "floorplan.tcl"): [
         (
             "[get_pblocks p4sgd_slr0] [get_cells ${p4sgd_top}worker/engine0]",

@@ -187,12 +187,6 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
     assert re.search(message, found, re.DOTALL), found
 
 
-def test_a_hold_may_come_before_its_setup(vivado_folder, tmp_path):
-    lines = [f"set_multicycle_path -{way} -to $settings\n" for way in ("setup 4", "hold 3")]
-    folder = plant(vivado_folder, tmp_path, "p4sgd_worker.xdc", "".join(lines), "".join(lines[::-1]))
-    assert not list(CHECKS["scripts"].function(open_folder(folder)))
-
-
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [

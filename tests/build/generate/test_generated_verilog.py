@@ -6,9 +6,11 @@ import pytest
 from support.command_line import p4sgd
 from support.own_top import TWO_ENGINES
 
-from p4sgd.build.generate.verilog import FILE_LIST, TOPS, generate
+from p4sgd.build.generate.verilog import FILE_LIST, generate, tops_of
 from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.worker.worker import ENGINE, WORKER, worker_verilog
+
+TOPS = tops_of("")
 
 COMMAND = "p4sgd generate --config small --out verilog"
 """That of two READMEs."""

@@ -11,6 +11,8 @@ import pytest
 from support.own_top import own_top
 from support.yosys import run_yosys
 
+from p4sgd.build.generate.verilog import generate
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.sim.verilator import environment, lint
 
 
@@ -36,6 +38,44 @@ def test_the_top_connects_every_port(generated, files):
 @pytest.mark.rtl
 def test_verilator(generated, files):
     assert lint([generated / "p4sgd.vlt", *files], "own") == ""
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """Folder of another configuration, whose modules have a prefix."""
+    folder = tmp_path_factory.mktemp("left")
+    generate(NamedConfig.of("tiny"), folder, prefix="left_")
+    return folder
+
+
+def test_all_of_a_folder_tells_of_the_prefix(left):
+    assert (left / "files.f").read_text().split() == ["left_p4sgd_worker.v", "left_p4sgd_aggregator.v"]
+    readme = (left / "README.md").read_text().partition("\n")[2]
+    assert not re.search(r"(?<!left_)p4sgd_(worker|aggregator)(?!_registers)", readme)
+    names = re.findall(r"^module +\\?(\w+)", (left / "left_p4sgd_worker.v").read_text(), re.MULTILINE)
+    assert {name[: len("left_")] for name in names} == {"left_"}
+
+
+@pytest.mark.slow
+@pytest.mark.rtl
+def test_two_configurations_in_one_design(generated, left, tmp_path):
+    """Verilator, yosys and Icarus read workers of different sizes at a time."""
+    instances = "  own right (.clk(clk), .rst(rst));\n  left_own left (.clk(clk), .rst(rst));\n"
+    head = "/* verilator lint_off PINMISSING */\nmodule both(input clk, input rst);\n"
+    texts = {"both": f"{head}{instances}endmodule\n", "own": own_top(generated), "left_own": own_top(left, "left_")}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.v").write_text(text)
+    for path in (*generated.glob("*.v"), *left.glob("*.v")):  # yowasp's yosys has a /tmp of its own
+        shutil.copy(path, tmp_path)
+    sources = sorted(tmp_path.glob("*.v"))
+    assert lint([generated / "p4sgd.vlt", *sources], "both") == ""
+    names = [path.name for path in sources]
+    run_yosys(f"read_verilog {' '.join(names)}; hierarchy -check -top both; proc; check -assert", tmp_path)
+    if not shutil.which("iverilog"):
+        pytest.skip("needs iverilog")
+    command = ["iverilog", "-s", "both", "-o", "both.vvp", *names]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @pytest.mark.slow
