@@ -17,6 +17,7 @@ import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.notation import has_unit
 from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.statistics import is_sparse
 from p4sgd.host.data.table import NumberColumn, Table, TextColumn, column_from_json
@@ -159,8 +160,15 @@ class TableEncoding(Table):
         }
         dates = [label for label, values in texts.items() if len(values) > 1 and all(map(dates_of, values))]
         most = max(_FEW, _DISTINCT * samples)
-        many = [label for label, values in texts.items() if len(values) > most and label not in dates]
+        units = [label for label, values in texts.items() if len(values) > 2 and all(map(has_unit, values))]
+        many = [label for label, values in texts.items() if len(values) > most and label not in dates + units]
         told = []
+        if units:
+            example = shortened(texts[units[0]][0])
+            told.append(
+                f"{listed(units, _SHOWN)}: each text such as {example} is a feature of its own: write numbers "
+                f"without a unit"
+            )
         if dates:
             few = f"{option('dates', 'days')} or {option('dates', 'parts')}"
             told.append(

@@ -99,7 +99,15 @@ TYPED = Notation(missing=frozenset())
 """That of a format with types, where a text stands for itself."""
 
 
-_LIKE_NUMBERS = re.compile(r"\s*[+-]?[.,]?\d[\d.,' _\u00a0\u202f]*([eE][+-]?\d+)?\s*")
+_DIGITS = r"[+-]?[.,]?\d[\d.,' _\u00a0\u202f]*"
+_LIKE_NUMBERS = re.compile(rf"\s*{_DIGITS}([eE][+-]?\d+)?\s*")
+_UNIT = r"([%‰°$€£¥₹]|EUR|USD|GBP|CHF)"
+_WITH_UNIT = re.compile(rf"\s*(-?{_UNIT}\s?{_DIGITS}|{_DIGITS}{_UNIT})\s*")
+
+
+def has_unit(text: str) -> bool:
+    """Whether a text is a number with a percent sign or a currency, which no notation reads."""
+    return _WITH_UNIT.fullmatch(text) is not None
 
 
 def other_notations(text: str, notation: Notation = PLAIN) -> dict[float, str]:

@@ -10,9 +10,9 @@ import numpy as np
 from p4sgd.host.data.cells import TRUTH, CellError, Cells
 from p4sgd.host.data.dates import ORDERS, dates_of
 from p4sgd.host.data.matrix import Features
-from p4sgd.host.data.notation import TYPED, Notation, other_notations
+from p4sgd.host.data.notation import TYPED, Notation, has_unit, other_notations
 from p4sgd.host.data.table import Column, DateColumn, NumberColumn, Table, TextColumn
-from p4sgd.host.errors import UserError, on_command_line, option
+from p4sgd.host.errors import UserError, on_command_line, option, shortened
 
 MOST_TEXTS = 1000
 """Most different texts of a column. Names, tickets and dates have more in all but small tables, and the weight of each
@@ -168,6 +168,8 @@ class Survey:
                 texts = f"{label} has more than {MOST_TEXTS:,} different texts, each of which would be a feature: "
                 if total.dates:
                     texts += f"make numbers of dates with {option('dates', 'days')} or {option('dates', 'parts')}, or "
+                elif has_unit(example := total.first["text"][1] or ""):
+                    texts += f"write numbers such as {shortened(example)} without a unit, or "
                 refusals.append(texts + "leave it out" + on_command_line(f" with --ignore-column {name or 'NUMBER'}"))
         if self._dates != "text" and not any(isinstance(column, DateColumn) for column in columns):
             forms, way = "2024-03-31, 31.03.2024 or 03/31/2024", option("dates", self._dates)

@@ -304,6 +304,9 @@ def _detect(path: Path, options: ReadOptions, name: str) -> _Form:
     if header is None:
         header = _has_names(fields, _fields(below, delimiter), options)
     if header is None:
+        others = max(len(_fields(below, each)) for each in _DELIMITERS)
+        if len(fields) == 1 < others:
+            raise UserError(f"{place}: has 1 field, the next line {others}: leave out what stands above the table")
         raise UserError(f"{place}: may hold names or a sample: say --header or --no-header")
     if len(fields) == 1 and options.labels_needed:
         raise UserError(f"{name}: there is only a label column, no features; is the delimiter right?")

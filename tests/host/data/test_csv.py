@@ -185,6 +185,12 @@ def test_header_is_seen_or_asked_for(tmp_path, first, header):
             assert read_dataset(path, **reading).samples == 3
 
 
+def test_a_line_above_the_table_is_told(tmp_path):
+    path = write(tmp_path, "# from the shop\na,b,y\n1,2,0\n3,4,1\n")
+    with pytest.raises(UserError, match="line 1: has 1 field, the next line 3: leave out what stands above the table"):
+        read_dataset(path)
+
+
 def test_names_among_texts(tmp_path):
     """They are told by the numbers below them, by the name of a label, or by what a model knows."""
     path = write(tmp_path, "cap,smell,edible\nflat,none,yes\nround,foul,no\n")

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -282,6 +283,17 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
         read_dataset(tmp_path / "data.csv")
     assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).space.names == ("a",)
+
+
+@pytest.mark.parametrize("written", ["{}%", "{},5 %", "${}.00", "-€{}", "{},75 EUR", "1.{}\N{NO-BREAK SPACE}€"])
+def test_numbers_with_a_unit_are_texts_which_is_told(tmp_path, monkeypatch, written):
+    lines = [f'"{written.format(place)}",{place},A{place},{place % 2}\n' for place in range(100, 112)]
+    path = write(tmp_path, "paid,a,code,y\n" + "".join(lines))
+    (told,) = encoded(path).remarks
+    assert re.fullmatch("paid: each text such as .* is a feature of its own: write numbers without a unit", told)
+    monkeypatch.setattr(survey, "MOST_TEXTS", 5)
+    with pytest.raises(UserError, match=r"paid has more than .*: write numbers such as .* without a unit, or leave it"):
+        read_dataset(path)
 
 
 def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
