@@ -91,11 +91,9 @@ _STEPS = 1 << 16
 _FARTHEST = 1024 * _STEPS
 """Steps from 0 to the largest intercept, the range of the loss table."""
 
-_NEAR = _STEPS // 4
-"""Steps from 0 to where the search begins. By experiment on sparse data a quarter of a unit takes the fewest trials."""
-
-_NEARER = _STEPS // 32
-"""The same where the intercept of an epoch or a moment before is known."""
+_REACH = _STEPS // 4
+"""Steps of the first step of a search that knows no derivative. By experiment on sparse data a quarter of a unit takes
+the fewest trials."""
 
 _SECANTS = 6
 """Trials by secants before the interval is halved. For logistic and squared losses 3 or 4 are usually enough."""
@@ -111,6 +109,15 @@ _FAR = 4.0
 residuals have no bound one such sample could move the intercept far away from what suits all others."""
 
 
+@dataclasses.dataclass
+class Near:
+    """Where the last intercept was, and by what the derivative of the loss rose there in a step: the next one, of
+    weights a little different, is found in fewer trials."""
+
+    place: int = 0
+    rise: float = 0.0
+
+
 def fit_intercept(
     loss: Loss,
     z: FloatArray,
@@ -118,11 +125,11 @@ def fit_intercept(
     weights: FloatArray | None = None,
     *,
     limited: bool = True,
-    near: float | None = None,
+    near: Near | None = None,
 ) -> float:
     """The constant c with the smallest (weighted) mean loss of z + c, of activations and labels as the loss takes them;
     the middle of the interval if there are many (hinge). The mean residual, its derivative, never falls with c. It is
-    ``limited`` as in training, or the derivative of the whole loss. To know that it is ``near`` a number saves time."""
+    ``limited`` as in training, or the derivative of the whole loss. ``near``, which saves time, changes no bit."""
     residual = loss.residual if limited else loss.derivative
     if weights is not None:
         counted = weights > 0
@@ -132,34 +139,33 @@ def fit_intercept(
     def slope(steps: int) -> float:
         return block_average(lambda z, y: residual(z + steps / _STEPS, y), weights, z, y)
 
-    middle, width = (0, _NEAR) if near is None else (round(near * _STEPS), _NEARER)
-    least = _first(slope, middle - width, middle + width, lambda value: value >= 0)
+    near = near or Near()
+    near.place = least = _first(slope, near.place, near.rise, _REACH, lambda value: value >= 0)
     if slope(least) == 0:  # of many
-        return (least + _first(slope, least, least + 1, lambda value: value > 0) - 1) / (2 * _STEPS)
-    rise = slope(least) - slope(least - 1)  # over the last step, where the derivative is a line but for its jumps
+        return (least + _first(slope, least, 0.0, 1, lambda value: value > 0) - 1) / (2 * _STEPS)
+    near.rise = rise = slope(least) - slope(least - 1)  # in a step the derivative is a line but for its jumps
     return (least - (min(max(slope(least) / rise, 0.0), 1.0) if rise > 0 else 0.5)) / _STEPS
 
 
-def _first(slope: Callable[[int], float], low: int, high: int, holds: Callable[[float], bool]) -> int:
-    """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds: by secants of the
-    last two points, and after a few trials, as for derivatives that jump, by halves."""
-    while not holds(slope(high)) and high < _FARTHEST:
-        low, high = high, min(high + 2 * (high - low), _FARTHEST)
-    while holds(slope(low)) and low > -_FARTHEST:
-        low, high = max(low - 2 * (high - low), -_FARTHEST), low
-    before, last, trials = low, high, 0
-    while high - low > 1:
-        rise, trials = slope(last) - slope(before), trials + 1
-        middle = (low + high) // 2
-        if trials <= _SECANTS and rise * (last - before) > 0:
-            root = last - slope(last) * (last - before) / rise
-            middle = math.ceil(min(max(root, low + 1), high - 1))
-        before, last = last, middle
-        if holds(slope(middle)):
-            high = middle
+def _first(slope: Callable[[int], float], place: int, rise: float, reach: int, holds: Callable[[float], bool]) -> int:
+    """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds: from ``place`` on
+    by secants, the first one by what it rises by in a step, if that is known, and after a few trials, as for
+    derivatives that jump, by halves. As long as one end is not known, a step is ``reach`` at most, then twice that."""
+    low, high, trials = -_FARTHEST, _FARTHEST, 0
+    while True:
+        low, high = (low, place) if holds(slope(place)) else (place, high)
+        if high - low <= 1:
+            return high
+        bounded = low > -_FARTHEST and high < _FARTHEST
+        most, reach, trials = (high - low, reach, trials + 1) if bounded else (reach, 2 * reach, 0)
+        if rise > 0 and trials <= _SECANTS:
+            wanted = place - math.floor(max(-most, min(most, slope(place) / rise)))
+        elif bounded:
+            wanted = (low + high) // 2
         else:
-            low = middle
-    return high
+            wanted = place - most if high == place else place + most
+        last, place = place, min(max(wanted, low + 1), high - 1)
+        rise = (slope(place) - slope(last)) / (place - last)
 
 
 class EpochMetrics:
@@ -193,7 +199,7 @@ class EpochMetrics:
             self.monitored = "validation_loss"
         self._offsets = {"train": targets.offsets, **{name: data.offsets for name, (data, _) in held_out.items()}}
         self._terms = terms = targets.terms(loss)
-        self._near: float | None = None  # the last intercept
+        self._near = Near()
         constant = np.zeros_like(terms.y)
         constant += self._correction(constant)
         self.constant_loss = broadcast(self._ranks, average(loss.value(terms.z(constant), terms.y), terms.weights))
@@ -327,8 +333,7 @@ class EpochMetrics:
         if not self._refit:
             return 0.0
         y, weights, _ = terms = self._terms
-        self._near = fit_intercept(self._loss, terms.z(z), y, weights, limited=limited, near=self._near)
-        return self._near
+        return fit_intercept(self._loss, terms.z(z), y, weights, limited=limited, near=self._near)
 
     def _with_offsets(self, z: FloatArray) -> FloatArray:
         offsets = self._offsets["train"]

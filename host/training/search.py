@@ -17,7 +17,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
-from p4sgd.host.training.epoch_metrics import decoded_features, fit_intercept
+from p4sgd.host.training.epoch_metrics import Near, decoded_features, fit_intercept
 from p4sgd.host.training.metrics import penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
@@ -229,13 +229,14 @@ class Trials:
         """The objective of each trial with these settings after so many updates: float64 (trials,)."""
         trials, done = [self._models(each) for each in settings], 0
         batch, count = self._first.batch, self._first.mini_batches
+        near = [Near() for _ in trials]
         for look in looks:
             while done < look:  # there may be fewer mini-batches than updates
                 place = done % count
                 several = min(look - done, count - place)
                 self._train(trials, slice(place * batch, (place + several) * batch))
                 done += several
-            yield self._score(trials)
+            yield self._score(trials, near)
 
     def _models(self, settings: RunSettings) -> list[Model]:
         """A model for each group of workers, which begins with zeros."""
@@ -266,7 +267,7 @@ class Trials:
                 for model in models:
                     model.backward(rows, z)
 
-    def _score(self, trials: Sequence[Sequence[Model]]) -> FloatArray:
+    def _score(self, trials: Sequence[Sequence[Model]], near: Sequence[Near]) -> FloatArray:
         # Whole micro-batches, of which some samples are left out again.
         groups = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
         wanted = slice(self._scored.start - groups.start, self._scored.stop - groups.start)
@@ -276,7 +277,7 @@ class Trials:
         for trial, exact in enumerate(self._ranks.all_sum(np.stack(own))):
             z = np.ldexp(exact.astype(np.float64), -fraction)
             z, (y, weights, _) = self._terms.z(z), self._terms
-            z = z + fit_intercept(self._loss, z, y, weights) if self._options.bias else z
+            z = z + fit_intercept(self._loss, z, y, weights, near=near[trial]) if self._options.bias else z
             scores[trial] = average(self._loss.value(z, y), weights)
             penalties = self._prepared.penalties(self._options)
             if any(penalties):

@@ -27,7 +27,7 @@ from p4sgd.host.devices.session import Session
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import StopReason, TrainingOptions, train
-from p4sgd.host.training.epoch_metrics import fit_intercept, quantised_activations
+from p4sgd.host.training.epoch_metrics import Near, fit_intercept, quantised_activations
 from p4sgd.host.training.events import SILENT
 from p4sgd.host.training.metrics import score
 from p4sgd.host.training.model_file import Model, load_model, save_model
@@ -279,7 +279,10 @@ def test_the_intercept_is_where_the_derivative_changes_its_sign(name, samples, s
     y = np.ones(samples) if alike else np.sign(rng.normal(size=samples))
     y = np.maximum(y, 0) if LOSSES[name].task is Task.NON_NEGATIVE else y
     weights = rng.exponential(size=samples) if weighted else np.ones(samples)
-    c, step = fit_intercept(LOSSES[name], z, y, weights if weighted else None), 2.0**-16
+    given = LOSSES[name], z, y, weights if weighted else None
+    c, step = fit_intercept(*given), 2.0**-16
+    near = Near(int(rng.integers(-1 << 25, 1 << 25)), 10.0 ** rng.integers(-20, 20))
+    assert fit_intercept(*given, near=near) == fit_intercept(*given, near=near) == c, "wherever the search begins"
 
     def slope(c):
         return np.average(LOSSES[name].residual(z + c, y), weights=weights)
