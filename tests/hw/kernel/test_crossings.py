@@ -126,6 +126,13 @@ def test_one_launch_of_a_reset_is_waived_and_there_is_no_other(netlist):
     assert len(loads[bit]) == 2
 
 
+def test_a_reset_acts_while_the_clock_of_the_mac_stands_still(netlist):
+    """Before the MAC's logic leaves reset, what counts its cycles begins anew: it has no cycle in which to notice."""
+    for name in ("adapter.cycles_left", "adapter.mac_rst"):
+        assert netlist.nets[name]
+        assert all(ASYNCHRONOUS in netlist.registers[bit][0] for bit in netlist.nets[name]), name
+
+
 def test_pointers_and_modules_on_the_way_are_kept(text):
     """In Vivado no bit of a pointer is merged with an equal one, and no module on a path of a constraint dissolved."""
     for pointer in ("produce_w_gry", "consume_r_gry"):
