@@ -24,6 +24,9 @@ def number(text: str | bytes) -> float | None:
         return None
 
 
+_MINUS = "\N{MINUS SIGN}"
+"""As typesetters write it, and tables of web pages."""
+
 _GROUPS = {" ": "[ \u00a0\u202f]"}
 """Characters that are written for a thousands separator, as a regular expression; others stand for themselves."""
 
@@ -70,7 +73,7 @@ class Notation:
         """A regular expression for finite numbers."""
         whole = rf"(\d+|[1-9]\d{{0,2}}({self.group}\d{{2,3}})*{self.group}\d{{3}})" if self.thousands else r"\d+"
         point = re.escape(self.decimal)
-        return rf"^[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$"
+        return rf"^[+{_MINUS}-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?$"
 
     def without(self, texts: Set[str]) -> Self:
         """One in which these texts mean no missing value."""
@@ -78,6 +81,7 @@ class Notation:
 
     def number(self, text: str) -> float | None:
         """The number that a text stands for, also NaN or infinite; ``None`` if it is none."""
+        text = text.replace(_MINUS, "-")
         if self.plain or not any(map(str.isdigit, text)):
             return number(text)
         text = text.strip()
@@ -85,6 +89,7 @@ class Notation:
 
     def respelled(self, text: str) -> str:
         """A number as Python writes it."""
+        text = text.replace(_MINUS, "-")
         return (re.sub(self.group, "", text) if self.thousands else text).replace(self.decimal, ".")
 
     def respell_labels(self, texts: Iterable[str]) -> list[str]:
@@ -99,7 +104,7 @@ TYPED = Notation(missing=frozenset())
 """That of a format with types, where a text stands for itself."""
 
 
-_DIGITS = r"[+-]?[.,]?\d[\d.,' _\u00a0\u202f]*"
+_DIGITS = rf"[+{_MINUS}-]?[.,]?\d[\d.,' _\u00a0\u202f]*"
 _LIKE_NUMBERS = re.compile(rf"\s*{_DIGITS}([eE][+-]?\d+)?\s*")
 _UNIT = r"([%‰°$€£¥₹]|EUR|USD|GBP|CHF)"
 _WITH_UNIT = re.compile(rf"\s*(-?{_UNIT}\s?{_DIGITS}|{_DIGITS}{_UNIT})\s*")

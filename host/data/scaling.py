@@ -412,7 +412,8 @@ _MAPS = {"minmax": _minmax, "maxabs": _maxabs, "none": _raw}
 
 def _choose_sparse(statistics: Statistics, planes: int, numbers: IntArray) -> tuple[str, str]:
     _, scale, signed = _raw(statistics, planes, bool(numbers.size))
-    but = f"; {numbers.size} features are scaled as dense ones" if numbers.size else ""
+    some = "1 feature is" if numbers.size == 1 else f"{numbers.size} features are"
+    but = f"; {some} scaled as in dense data" if numbers.size else ""
     kept = 0
     for block in column_blocks(scale.size):
         enough = statistics.magnitude(block) * scale[block] * steps(planes, signed) >= _KEPT_LEVELS

@@ -19,6 +19,7 @@ import numpy as np
 
 from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.columns import LABEL_NAMES, Columns, ReadOptions, choose_columns, is_number
+from p4sgd.host.data.dates import dates_of
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.source import NotNumbersError, Rows
 from p4sgd.host.data.formats.tables import Arrays, TableSource
@@ -30,7 +31,7 @@ from p4sgd.host.data.formats.text_file import (
     open_data,
     temporary_file,
 )
-from p4sgd.host.data.notation import Notation, other_notations
+from p4sgd.host.data.notation import Notation, has_unit, other_notations
 from p4sgd.host.data.sample_numbers import suits
 from p4sgd.host.errors import UserError
 
@@ -338,9 +339,14 @@ def _delimiter(line: str, below: str) -> str:
     return max(_DELIMITERS, key=lambda delimiter: scores[delimiter])
 
 
+def _like_number(field: str) -> bool:
+    """Whether a field is a date, or a number as it is written somewhere."""
+    return bool(dates_of(field) or other_notations(field) or has_unit(field))
+
+
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:
     """Whether a first line is a header, with another one below it; ``None`` if it may also be a sample."""
-    like, notation = options.like, options.notation
+    like, notation, below = options.like, options.notation, [field.strip() for field in below]
     number, missing = notation.number, notation.missing
     known = () if like is None else like.column_names
     if known and set(known) <= set(fields):
@@ -361,7 +367,8 @@ def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> boo
     counted = [str(place) for place in range(len(fields))]  # pandas' headers for columns without names
     if not numbers and (words or labels):
         # Where all is text, a line of names is like any other.
-        told = labels - {"y"} or not below or any(number(field.strip()) is not None for field in below)
+        told = labels - {"y"} or not below or any(number(field) is not None for field in below)
+        told = told or any(map(_like_number, below)) > any(map(_like_number, fields))
         return True if told else None
     if not numbers:
         return False

@@ -185,6 +185,24 @@ def test_header_is_seen_or_asked_for(tmp_path, first, header):
             assert read_dataset(path, **reading).samples == 3
 
 
+@pytest.mark.parametrize("cell", ["31/12/2023", "1.234,5", "\N{MINUS SIGN}0,5", "12 %"])
+def test_names_above_numbers_as_they_are_written_elsewhere(tmp_path, cell):
+    lines = f"oui;{cell};x\n" * 3
+    path = write(tmp_path, "réponse;valeur;fin\n" + lines)
+    assert read_dataset(path, delimiter=";", categorical=["valeur"]).samples == 3
+    with pytest.raises(UserError, match="line 1: may hold names or a sample"):
+        read_dataset(write(tmp_path, lines), delimiter=";")
+
+
+def test_minus_signs_of_typesetters(tmp_path):
+    path = write(tmp_path, 'a,b,y\n\N{MINUS SIGN}1.5,"\N{MINUS SIGN}1.234,5",0\n-2,"3,25",1\n')
+    with pytest.raises(UserError, match=r"say --decimal , --thousands \. if it is -1234\.5"):
+        read_dataset(path)
+    assert read_dataset(path, ignore_columns=["b"]).features[:, 0].tolist() == [-1.5, -2]
+    german = read_dataset(path, ignore_columns=["a"], decimal=",", thousands=".")
+    assert german.features[:, 0].tolist() == [-1234.5, 3.25]
+
+
 def test_a_line_above_the_table_is_told(tmp_path):
     path = write(tmp_path, "# from the shop\na,b,y\n1,2,0\n3,4,1\n")
     with pytest.raises(UserError, match="line 1: has 1 field, the next line 3: leave out what stands above the table"):
