@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from p4sgd.host.data import Dataset
     from p4sgd.host.training.model_file import Model, ModelSet
 
+_FEW = 10
+"""Samples below which it is no wonder if one has most of the error."""
+
 _model = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -177,6 +180,14 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         loaded = load_model(model)
         samples, _ = _read(output, loaded, data, reading)
         metrics = score(loaded, samples)
+        if "rmse" in metrics and len(loaded.rows) == 1 and samples.samples >= _FEW:
+            errors = abs(loaded.predict(samples) - samples.labels)
+            worst = int(errors.argmax())
+            if errors[worst] ** 2 > samples.samples * metrics["mse"] / 2:
+                output.remark(
+                    f"{data}: sample {worst + 1} has more than half of the squared error, {errors[worst]:.3g} off: "
+                    f"its features may be wrong, or far outside those of the training samples"
+                )
     output.document({"model": str(model), "data": data, "samples": samples.samples, **metrics})
     names = [name for name, value in metrics.items() if isinstance(value, float)]
     rows = [[name.replace("_", " "), cell(name, metrics[name], 6)] for name in names]

@@ -207,6 +207,18 @@ def test_metrics_that_are_not_defined(model):
     assert re.search(r"huge\.npz: sample 1 has features so large .*: compare their units", done.stderr)
 
 
+def test_a_sample_with_most_of_the_error_is_told():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(200, 2))
+    y = rng.poisson(np.exp(x[:, 0])) * 1.0
+    np.savez("calm.npz", X=x, y=y)
+    x[150, 0] = 30
+    np.savez("wild.npz", X=x, y=y)
+    train("calm.npz", "--loss", "poisson", "--epochs", 3)
+    assert "sample" not in run("evaluate", "model", "calm.npz").stderr
+    assert "wild.npz: sample 151 has more than half of the squared error" in run("evaluate", "model", "wild.npz").stderr
+
+
 def test_the_confusion_matrix(monkeypatch):
     """Names stay apart where they are cut, also those of --positive; without room, what is confused most is listed."""
     labels = [f"a class with a long name, the {which}" for which in ("first", "second", "third")]
