@@ -237,12 +237,11 @@ class NetworkedWorker(KeepingWorker):
         self._has_more = False
         while endpoint.sums:
             sums = endpoint.sums.popleft()
-            has_ended = progress.take(sums)
             if stand_in is not None:
-                stand_in.take(sums)
-                if has_ended:  # sums of the next mini-batch may have come, too
-                    self._has_more = True
-                    return
+                stand_in.take(sums)  # first: it goes on meanwhile
+            if progress.take(sums) and stand_in is not None:  # sums of the next mini-batch may have come, too
+                self._has_more = True
+                return
         begun = []
         if endpoint.next_operation in progress.operations:
             if stand_in is not None:

@@ -95,6 +95,21 @@ def test_others_go_on_while_a_worker_pauses_and_it_catches_up(stand_ins):
     assert len(passes) <= job.settings.mini_batches - ahead
 
 
+def test_a_stand_in_hands_over_the_other_update_before_its_own():
+    """So that both are done at the same time, on two threads."""
+    job = random_job(TINY, 2, seed=4, micro_batches=2, mini_batches=5)
+    cluster = PacketCluster([TINY] * 2, stand_ins=True)
+    clients = configure(cluster.workers, job, aggregator_mac=MAC, stand_ins=True)
+    start([*[client_of(StandInWorker(worker)) for worker in cluster.workers], *clients], job)
+    worker, order = cluster.workers[0].inner, []
+    for name, each in (("own", worker._progress), ("other", worker._stand_in)):
+        backward = each.run.model.backward
+        each.run.model.backward = lambda *args, name=name, backward=backward: order.append(name) or backward(*args)
+    cluster.wait()
+    check_weights(cluster, clients, job)
+    assert order == ["other", "own"] * job.settings.mini_batches
+
+
 def check_weights(cluster, clients, job, runs=1):
     """Returns flags and counters."""
     weights, status, counters = collect(cluster.workers, clients, job)
