@@ -79,7 +79,8 @@ class RawLabels:
         """
         missing, infinite = "is missing: leave that sample out", ": it must be finite"
         if self.texts is None:
-            values = self.values.astype(np.float64)
+            with np.errstate(invalid="ignore"):  # NaNs that signal
+                values = self.values.astype(np.float64)
             self._refuse(np.isnan(values), missing, shown=False)
             self._refuse(np.isinf(values), infinite)
             self._refuse((np.abs(values) >= EXACT) & (self.values.dtype.kind in "iu"), f", {TOO_LARGE}")

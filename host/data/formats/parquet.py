@@ -52,7 +52,7 @@ class ParquetSource(TableSource):
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(self.path) as file:
+            with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
                 yield file
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # pyarrow raises all for damaged files
             problem = getattr(error, "strerror", None) or str(error).partition("\n")[0]
