@@ -73,11 +73,14 @@ class ParquetSource(TableSource):
         columns, first = self.columns, 0
         step = max(1, BLOCK_VALUES // columns.count)
         with self._open() as file:
+            counted = file.metadata.num_rows
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(batch_size=step, row_groups=[group]):
                     yield Arrays.of(first, columns, [batch.column(place) for place, *_ in self._kinds])
                     first += batch.num_rows
-                    self._done = first / file.metadata.num_rows
+                    self._done = first / max(first, counted, 1)
+            if first != counted:
+                raise UserError(f"{self.name}: is damaged: it says that it has {counted:,} rows, and has {first:,}")
 
     def _locate(self, row: int, column: int) -> str:
         return f"{self.name}, row {row + 1}, {self.columns[column]}"

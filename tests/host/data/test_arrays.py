@@ -79,6 +79,19 @@ def test_damaged(tmp_path, name, content):
         read_dataset(path)
 
 
+def test_parquet_pages_with_checksums_are_verified(tmp_path):
+    path, value = tmp_path / "data.parquet", np.float64(0.7)
+    table = pa.table({"a": [0.1, value, 0.3], "y": [0, 1, 0]})
+    pq.write_table(
+        table, path, write_page_checksum=True, compression="none", use_dictionary=False, write_statistics=False
+    )
+    content = path.read_bytes()
+    assert content.count(value.tobytes()) == 1
+    path.write_bytes(content.replace(value.tobytes(), np.float64(0.8).tobytes()))
+    with pytest.raises(UserError, match=r"data\.parquet: cannot be read as Parquet: .*checksum"):
+        read_dataset(path)
+
+
 @pytest.mark.parametrize("rows", [3, 7000])
 def test_parquet(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(parquet, "BLOCK_VALUES", 6000)

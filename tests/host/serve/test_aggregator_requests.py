@@ -1,7 +1,5 @@
 """What controllers may ask a software aggregator for."""
 
-import contextlib
-import json
 import socket
 import time
 from dataclasses import replace
@@ -9,8 +7,6 @@ from ipaddress import IPv4Address
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.batch import answers_of
 from support.switch import MAC, from_worker, job_of, running
 
@@ -200,21 +196,3 @@ def test_mistakes_change_nothing(request_, says):
         requests_of(model).methods.call(dict(request_))
     assert model.jobs == {0: job_of(2, number=9)}
     assert model.mac == 5
-
-
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-)
-named = st.fixed_dictionaries(
-    {"do": st.sampled_from(["size", "set_mac", "begin", "end", "served", "counters", "read_slots"])},
-    optional=dict.fromkeys(("place", "job", "first_round", "mac", "first", "count"), plain),
-)
-
-
-@given(st.lists(st.dictionaries(st.text(), plain, max_size=4) | named, max_size=20))
-def test_whatever_is_asked_there_is_an_answer_or_a_refusal(asked):
-    requests = requests_of(BatchAggregator(SLOTS, jobs=PLACES))
-    for request in asked:
-        with contextlib.suppress(RefusedError):
-            json.dumps(requests.methods.call(request))
