@@ -59,10 +59,10 @@ def measure(
     net = z, labels, weights
     if offsets is not None and coding.task is not Task.CLASSIFICATION:  # as in training
         net = (z - coding.shift(offsets), *loss.without(labels, weights, offsets))
-    how = net[2], *net[:2]
-    result = {"loss": block_average(lambda z, labels: loss.value(z, coding.real(labels)), *how)}
+    y = coding.real(net[1])
+    result = {"loss": block_average(loss.value, net[2], net[0], y)}
     if coding.task is Task.CLASSIFICATION:
-        result["accuracy"] = block_average(lambda z, labels: (z > 0) == (coding.real(labels) > 0), weights, z, labels)
+        result["accuracy"] = block_average(lambda z, y: (z > 0) == (y > 0), weights, z, y)
         return result
     predicted, centre = coding.predictions(z), average(labels, weights)
     result["mse"] = squares = average((predicted - labels) ** 2, weights)
