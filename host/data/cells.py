@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from p4sgd.host.data.dates import dates_of
-from p4sgd.host.data.notation import MISSING, PLAIN, TYPED, Notation, number, other_notations, ways_to_read
+from p4sgd.host.data.notation import (
+    MISSING,
+    PLAIN,
+    TYPED,
+    Notation,
+    has_unit,
+    number,
+    other_notations,
+    ways_to_read,
+)
 from p4sgd.host.data.sample_numbers import RULES
 from p4sgd.host.data.sample_numbers import suits as suits_role
 from p4sgd.host.errors import UserError, on_command_line, option, shortened
@@ -98,6 +107,8 @@ class RawLabels:
         self._refuse(words != words[self.values[0]], f", but {first!r} before: name all, or number all")
         if all(map(other_notations, texts)):
             self._refuse(words, f", which is not a number: say {ways_to_read(first)}")
+        if all(map(has_unit, texts)):
+            self._refuse(words, ", which is not a number: write it without a unit")
         known = {text: float(place) for place, text in enumerate(sorted(set(texts)))}
         return np.array([known[text] for text in texts])[self.values], tuple(known)
 

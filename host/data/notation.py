@@ -95,7 +95,7 @@ class Notation:
     def respell_labels(self, texts: Iterable[str]) -> list[str]:
         """Texts of which those that are numbers are as Python writes them, and gaps are empty."""
         kept = ("" if text.strip() in self.missing else text for text in texts)
-        return [text if self.plain or self.number(text) is None else self.respelled(text.strip()) for text in kept]
+        return [text if self.number(text) is None else self.respelled(text.strip()) for text in kept]
 
 
 PLAIN = Notation()

@@ -195,12 +195,13 @@ def test_names_above_numbers_as_they_are_written_elsewhere(tmp_path, cell):
 
 
 def test_minus_signs_of_typesetters(tmp_path):
-    path = write(tmp_path, 'a,b,y\n\N{MINUS SIGN}1.5,"\N{MINUS SIGN}1.234,5",0\n-2,"3,25",1\n')
+    path = write(tmp_path, 'a,b,y\n\N{MINUS SIGN}1.5,"\N{MINUS SIGN}1.234,5",\N{MINUS SIGN}1\n-2,"3,25",1\n')
     with pytest.raises(UserError, match=r"say --decimal , --thousands \. if it is -1234\.5"):
         read_dataset(path)
     assert read_dataset(path, ignore_columns=["b"]).features[:, 0].tolist() == [-1.5, -2]
     german = read_dataset(path, ignore_columns=["a"], decimal=",", thousands=".")
     assert german.features[:, 0].tolist() == [-1234.5, 3.25]
+    assert german.labels.tolist() == [-1, 1]
 
 
 def test_a_line_above_the_table_is_told(tmp_path):

@@ -117,6 +117,12 @@ TEXTS = [  # names, contents, options, and messages after the name of the file
     ("a.csv", "a,label\n1,x\n2,é\n", {"encoding": "ascii"}, ", line 3: is not ascii text: --encoding NAME"),
     ("a.csv", "a,label\n1,x\n2,\udc81\n", {}, ", line 3: is not cp1252 text: --encoding NAME takes another"),
     ("a.csv", "a;label\n1,5;0\n1.5;1\n", {"decimal": ","}, ", line 3, column 1 (a): '1.5' is not a number: say"),
+    (
+        "a.csv",
+        "a,label\n1,5%\n2,7%\n",
+        {},
+        ", line 2, column 2 (label): the label is '5%', which is not a number: write",
+    ),
     ("a.csv", "a;label\n1,5;0\n", {"categorical": ["b"]}, ": there is no column 'b' for --categorical; there"),
     ("a.csv", "a;label\n15;0\n", {"categorical": ["label"]}, ", column 2 (label): is no feature: leave"),
 ]
