@@ -28,8 +28,12 @@ def mpiexec() -> str | None:
 
 def why_no_ranks() -> str:
     """What is missing to start ranks, and the remedy; empty if nothing is."""
-    if importlib.util.find_spec("mpi4py") is None:
+    try:
+        importlib.util.find_spec("mpi4py.MPI")
+    except ModuleNotFoundError:
         return "mpi4py is not installed (pip install 'p4sgd[mpi]')"
+    except RuntimeError:  # of mpi4py
+        return "mpi4py finds no MPI library (pip install mpich)"
     return "" if mpiexec() else "there is no mpiexec (pip install mpich)"
 
 

@@ -159,6 +159,17 @@ def test_sums_over_udp_are_right_on_lossy_links():
     assert slow[-1] > 1e6 * allreduce._RESEND_S, "a packet was sent again"
 
 
+@pytest.mark.parametrize(
+    ("error", "says"), [(ModuleNotFoundError, "mpi4py is not installed"), (RuntimeError, "finds no MPI library")]
+)
+def test_what_ranks_lack(monkeypatch, error, says):
+    def find(name):
+        raise error(name)
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    assert says in ranks.why_no_ranks()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(ranks.why_no_ranks()), reason="needs MPI")
 def test_peers_over_mpi_train_the_same_model():
