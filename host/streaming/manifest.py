@@ -118,7 +118,7 @@ def open_array(folder: Path, name: str) -> npt.NDArray[Any]:
     """An array of the folder, memory-mapped; `UserError` if it cannot be read."""
     try:
         array: npt.NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    except (OSError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError) as error:  # of NumPy's header, which is Python
         raise UserError(f"{folder / name}.npy: cannot read: {error}: prepare the data again") from error
     return array
 

@@ -20,7 +20,7 @@ from p4sgd.host.data.matrix import checked
 from p4sgd.host.errors import UserError
 
 DAMAGE = (
-    *(EOFError, KeyError, RuntimeError, ValueError, lzma.LZMAError, struct.error),
+    *(EOFError, KeyError, RuntimeError, SyntaxError, ValueError, lzma.LZMAError, struct.error),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """Exceptions of NumPy and `zipfile` about a content; RuntimeError if it is encrypted, or of an unknown kind of zip."""
