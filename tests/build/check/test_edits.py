@@ -120,6 +120,7 @@ FAULTS = {
     ("vivado", "Makefile"): [("RELEASES :=", "RELEASES := 2019.2")],
     ("vivado", "address_map.json"): [('"address": 0', '"address": 4096')],
     ("vivado", "block_design.tcl"): [
+        ('ne "100%"', 'eq "50%"'),
         ("max_link_width X16", "max_link_width X8"),
         ("max_link_speed 8.0_GT/s", "max_link_speed 5.0_GT/s"),
         ("axisten_freq 250", "axisten_freq 125"),
@@ -163,6 +164,7 @@ FAULTS = {
         ("VIOLATED", "BROKEN"),
     ],
     ("vivado", "out_of_context.tcl"): [
+        ("    opt_design\n    place_design\n", "    place_design\n    opt_design\n"),
         ("-flatten_hierarchy rebuilt", "-flatten_hierarchy full"),
         ("    report_drc -file [file join $out rules_$stage.rpt]\n", ""),
     ],
@@ -193,6 +195,7 @@ FAULTS = {
         ("xcu280-fsvh2892-2L-e", "xcu50-fsvh2104-2L-e"),
     ],
     ("vivado", "project.tcl"): [
+        ("p4sgd::open_project", "proc p4sgd::judge_slack {args} {}\np4sgd::open_project"),
         ("\np4sgd::judge", "\n# p4sgd::judge"),
         ("\np4sgd::judge", "\ncatch p4sgd::judge"),
         ("*/p4sgd_worker_1/inst ", ""),
