@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class NoToolError(RuntimeError):
-    """A check needs a program that is not installed; the message names it and says how to install it."""
+    """A check needs a program, or a release of p4sgd, that is not installed; the message names it."""
 
 
 class Problem(NamedTuple):

@@ -1,4 +1,4 @@
-"""Registers of a folder's kernels, and the check that their documents are those of the specification."""
+"""Registers of a folder's kernels, and the check that the document of ports is right."""
 
 import json
 from collections.abc import Iterator
@@ -60,12 +60,12 @@ def check_ports(folder: Folder) -> Iterator[Problem]:
                 yield Problem(PORTS, text)
 
 
-def _documents(folder: Folder, kernel: str, build_id: int = 0) -> RegisterDocuments:
+def _documents(folder: Folder, kernel: str) -> RegisterDocuments:
     """Documents of a kernel's registers."""
     if kernel == WORKER:
-        return worker_documents(folder.worker, build_id)
+        return worker_documents(folder.worker)
     if kernel == SELFTEST:
-        return selftest_documents(Sizes.of(folder.worker, len(folder.board.cages)), build_id)
+        return selftest_documents(Sizes.of(folder.worker, len(folder.board.cages)))
     if kernel == AGGREGATOR:
-        return aggregator_documents(folder.aggregator, build_id)
-    return cmac_documents(build_id)
+        return aggregator_documents(folder.aggregator)
+    return cmac_documents()

@@ -1,4 +1,4 @@
-"""Check of scripts: files, IP and its parameters, the board's FPGA and MACs, and the kernels that they package."""
+"""Check of scripts: the files that they name, and the kernels that they package."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ from p4sgd.hw.verilog import instances, modules
 
 
 def check_scripts(folder: Folder) -> Iterator[Problem]:
-    """Scripts run to their end; files, parameters of IP, declarations of kernels and cells in constraints are right."""
+    """Scripts run to their end; files, declarations of kernels and cells in constraints are right."""
     for script, run in folder.runs.items():
         yield from run.problems
         for call in run.calls:

@@ -126,7 +126,7 @@ def json_text(tops: Iterable[TopDocuments], command: str) -> str:
 _CORE = """\
 CAPI=2:
 {first}
-name: p4sgd.org:glm:{prefix}p4sgd:{version}
+name: {name}:{version}
 description: Worker and aggregator that train generalized linear models
 license: BSD-2-Clause
 filesets:
@@ -150,6 +150,11 @@ _LINT = """\
 """
 
 
+def core_name(prefix: str) -> str:
+    """Name of the core of FuseSoC, without its version."""
+    return f"p4sgd.org:glm:{prefix}p4sgd"
+
+
 def core(tops: Iterable[str], command: str, prefix: str) -> str:
     """A core of FuseSoC (CAPI2), whose name begins with ``prefix``, with a target for each top that lints it:
     ``lint_worker`` for example.
@@ -157,7 +162,7 @@ def core(tops: Iterable[str], command: str, prefix: str) -> str:
     names = list(tops)
     return _CORE.format(
         first=header_comment("# {}", command),
-        prefix=prefix,
+        name=core_name(prefix),
         version=metadata.version("p4sgd"),
         files=", ".join(f"{name}.v" for name in names),
         lints="".join(_LINT.format(name=name.removeprefix(f"{prefix}p4sgd_"), top=name) for name in names),

@@ -114,6 +114,7 @@ def _readme(config: WorkerConfig, documents: list[TopDocuments], command: str, b
     plan = f"| `{FLOORPLAN}` | for Vivado: the die of each part of the worker on an {board.name} |\n" if board else ""
     ports = range(config.labels_memory)
     facts = {
+        "core": port_documents.core_name(prefix),
         "sizes": ", ".join(f"{name} {value}" for name, value in asdict(config).items() if value is not False),
         "more": plan,
         "engines": ", ".join(map(str, ports)),

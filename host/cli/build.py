@@ -64,7 +64,8 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
     "--prefix",
     metavar="NAME",
     default="",
-    help="Begin the names of all modules with this, such as left_, for a design with several configurations.",
+    help="Begin the names of all modules with this, such as left_, for a design with several configurations. Their C "
+    "headers have the same names: a program can include those of one.",
 )
 @options.common
 def generate(
@@ -334,7 +335,7 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     its schema, Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter with stand-ins
     for Vivado's commands. Verilog, XML, registers, scripts, constraints, link configurations and address map agree with
     each other and the board: names, versions, offsets, ports, widths, memories, streams, cells, dies. A check is
-    skipped if the program that it needs is not installed.
+    skipped if what it needs is not installed: a program, or the release of p4sgd that made the folder.
     """
     with output.working(f"checking {folder}"):
         from p4sgd.build.check import check as checks
@@ -366,27 +367,26 @@ def check(folder: Path, edited: bool, output: Output) -> None:
         raise UserError(f"{folder}: {len(problems)} problems: mend them as said above, or generate the folder again")
     output.say(f"nothing wrong: {', '.join(report.done)}")
     if changed:
-        output.say(f"edited, as far as files may be: {', '.join(changed)}")
-
-
-_MAKES_FOLDERS = ("generate", "build vitis", "build selftest", "build vivado", "build demo")
+        what = "edited, as far as files may be" if "edits" in report.done else "edited, and not compared"
+        output.say(f"{what}: {', '.join(changed)}")
 
 
 def _made_anew(folder: "Folder", scratch: Path) -> "Folder | None":
     """The folder as the command in its manifest makes it; None if this release of p4sgd does not have the command."""
     from p4sgd.build.check.folder import open_folder
 
-    _, *words = shlex.split(str(folder.manifest.get("generated_by", "p4sgd")))
-    if not " ".join(words).startswith(_MAKES_FOLDERS):
-        return None
+    makers = {"generate", *(f"build {name}" for name in build.commands if name != "check")}
     out = scratch / "out"
-    command = {"generate": generate, "build": build}[words[0]]
     try:
+        words = shlex.split(str(folder.manifest.get("generated_by")))[1:]
+        if not makers & {" ".join(words[:count]) for count in (1, 2)}:
+            return None
+        command = {"generate": generate, "build": build}[words[0]]
         with redirect_stdout(io.StringIO()):
             command.main([*words[1:-1], str(out)], standalone_mode=False)
-    except (click.ClickException, P4sgdError):
+    except (ValueError, click.ClickException, P4sgdError):
         return None
-    return open_folder(out)
+    return open_folder(out) if out.is_dir() else None
 
 
 @build.command()

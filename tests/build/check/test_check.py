@@ -156,8 +156,10 @@ def test_the_command_makes_the_folder_anew_and_tells_what_edits_change(demo_fold
 
 def test_only_commands_that_make_folders_are_run(demo_folder, tmp_path):
     """The manifest may be anybody's."""
-    folder = plant(
-        demo_folder, tmp_path, "manifest.json", "p4sgd build demo heartbeat --out", "p4sgd cluster down --name"
-    )
-    done = p4sgd("build", "check", plant(folder, tmp_path / "again", "heartbeat.xdc", "LOC B33", "LOC B34"))
-    assert "edits: skipped: needs the release of p4sgd that made the folder" in done.stdout
+    edited = plant(demo_folder, tmp_path, "heartbeat.xdc", "LOC B33", "LOC B34")
+    others = ("cluster down --name", "build demo --help", "build 'demo")
+    for number, command in enumerate(others):
+        folder = plant(edited, tmp_path / str(number), "manifest.json", "build demo heartbeat --out", command)
+        done = p4sgd("build", "check", "--edited", folder)
+        assert "edits: skipped: needs the release of p4sgd that made the folder" in done.stdout
+        assert "edited, and not compared: heartbeat.xdc" in done.stdout

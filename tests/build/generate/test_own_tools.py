@@ -51,7 +51,8 @@ def left(tmp_path_factory):
 def test_all_of_a_folder_tells_of_the_prefix(left):
     assert (left / "files.f").read_text().split() == ["left_p4sgd_worker.v", "left_p4sgd_aggregator.v"]
     readme = (left / "README.md").read_text().partition("\n")[2]
-    assert not re.search(r"(?<!left_)p4sgd_(worker|aggregator)(?!_registers)", readme)
+    assert not re.search(r"(?<!left_)p4sgd_(worker|aggregator)(?!_registers)|:p4sgd", readme)
+    assert "name: p4sgd.org:glm:left_p4sgd:" in (left / "p4sgd.core").read_text()
     names = re.findall(r"^module +\\?(\w+)", (left / "left_p4sgd_worker.v").read_text(), re.MULTILINE)
     assert {name[: len("left_")] for name in names} == {"left_"}
 
