@@ -346,7 +346,7 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, float32: bool, ou
     Of a table with texts, dates, gaps or truth values both take the columns: for onnx each is an input of its name, of
     shape (samples, 1), texts as texts and empty if they are missing, truth values as 0 and 1, dates as days since 1970
     with the time of day as fraction, numbers and dates NaN if they are missing. sklearn is a Pipeline then, and takes a
-    DataFrame, dates as pandas.to_datetime makes them.
+    DataFrame, dates as pandas.to_datetime makes them, without a time zone unless they are numbers in training.
     """
     if float32 and kind != "onnx":
         raise UserError("is for --to onnx: estimators of scikit-learn take float32 as they are", field="float32")

@@ -1,6 +1,7 @@
 """Export of models, as an estimator of scikit-learn or an ONNX graph."""
 
 import datetime
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -28,7 +29,9 @@ def to_sklearn(model: Model | ModelSet) -> Any:
     `TweedieRegressor`, or a `LinearRegression`. Of several targets it is one of several of these. Of a table with
     texts, dates, gaps or truth values it is a `Pipeline` of a `ColumnTransformer`, which takes a DataFrame with the
     columns by name, or an array of them if they have no names, and one of these; dates are datetime64, or texts such as
-    2024-03-31. It knows no offsets: they are to be added to activations, or to the logarithm of a prediction.
+    2024-03-31. Of a time zone the clock counts, as in training, in columns of pandas of which training has made numbers;
+    from others it is to be dropped. It knows no offsets: they are to be added to activations, or to the logarithm of a
+    prediction.
     """
     encoding = model.space.encoding
     if encoding is None:
@@ -127,8 +130,8 @@ def _transformer(encoding: TableEncoding) -> tuple[Any, npt.NDArray[np.intp]]:
             elif isinstance(column, DateColumn):
                 value = datetime.datetime(1970, 1, 1)
                 number, others = _dates(column)
-                steps = converted("datetime64[us]", *number, *filled)
-                more = [(f"{name} {kind}", converted("datetime64[us]", *each)) for kind, each in others.items()]
+                steps = converted(str, *number, *filled)
+                more = [(f"{name} {kind}", converted(str, *each)) for kind, each in others.items()]
             sample[key] = [value, None if column.gaps else value]
         parts += [(kind, each, [key]) for kind, each in [(name, steps), *more]]
         places += outputs
@@ -140,13 +143,15 @@ def _transformer(encoding: TableEncoding) -> tuple[Any, npt.NDArray[np.intp]]:
 
 
 def _dates(column: DateColumn) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Steps that make the number of `datetime64`, NaN of gaps, and by kind those that make features of its parts."""
+    """Steps that make the number of a moment as `numpy.asarray` writes it, NaN of gaps, and by kind those that make
+    features of its parts. Numpy would go to UTC: they cut off the zone, and make gaps empty, which it reads as NaT."""
     from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
     def since(start: str, unit: Any, one: Any, *more: tuple[str, float]) -> list[Any]:
         epoch = ("__sub__", np.datetime64(start, unit))
         calls = [("astype", f"datetime64[{unit}]"), epoch, ("__truediv__", np.timedelta64(1, one)), *more]
-        return [FunctionTransformer(methodcaller(*call)) for call in calls]
+        clock = [methodcaller("astype", "U19"), partial(np.char.strip, chars="".join(_GAP_TEXTS))]
+        return list(map(FunctionTransformer, [*clock, *(methodcaller(*call) for call in calls)]))
 
     if column.parts is None:
         return since("1970-01-01", "s", "D"), {}
@@ -177,11 +182,13 @@ def _texts(column: TextColumn, outputs: list[int]) -> tuple[type, dict[Any, int]
 
 def _moments(text: str) -> list[str]:
     """How `numpy.asarray` writes the `datetime64` that a text may have been, in its units."""
+    whole, point, fraction = text.partition(".")
     try:
-        moment = datetime.datetime.fromisoformat(text).isoformat(timespec="seconds")
+        moment = datetime.datetime.fromisoformat(whole).isoformat(timespec="seconds")
     except ValueError:
         return []
-    return [f"{moment}{fraction}" for fraction in ("", ".000", ".000000", ".000000000")]
+    fractions = [point + fraction] if point else ["", ".000", ".000000", ".000000000"]
+    return [moment + each for each in fractions]
 
 
 def _frame(columns: dict[str, list[Any]]) -> Any:

@@ -289,6 +289,21 @@ def test_dates(dates, missing):
         np.testing.assert_allclose(found, expected, rtol=1e-6 if float32 else 1e-9, atol=1e-6 if float32 else 0)
 
 
+@pytest.mark.parametrize("dates", ["text", "days", "parts"])
+@pytest.mark.parametrize("zone", [None, "America/New_York"])
+def test_dates_with_a_zone_or_parts_of_a_second(dates, zone):
+    """Of zones the clock counts. Texts of moments with a zone are known to p4sgd only."""
+    pandas = pytest.importorskip("pandas")
+    moments = pandas.to_datetime(np.arange(60) * 98_765_432_100_250 + 10**18, unit="ns").tz_localize(zone)
+    table = pandas.DataFrame({"day": moments, "part": moments.as_unit("ms"), "x": np.arange(60) % 7})
+    table.loc[7, "day"] = None
+    regressor = GLMRegressor(epochs=1, dates=dates, missing="mean").fit(table, np.arange(60) % 5)
+    pipeline, given = to_sklearn(regressor.model_), table
+    if dates == "text":
+        given = table.assign(**{name: table[name].dt.tz_localize(None) for name in ("day", "part")})
+    np.testing.assert_allclose(pipeline.predict(given), regressor.predict(table), rtol=1e-9)
+
+
 def test_targets_with_different_classes():
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     codings = (OF_TASK[Task.CLASSIFICATION], LabelCoding(Task.CLASSIFICATION, (-1.0, 4.0)))
