@@ -182,8 +182,9 @@ def evaluate(model: Path, data: str, output: Output, **choices: Any) -> None:
         metrics = score(loaded, samples)
         if "rmse" in metrics and len(loaded.rows) == 1 and samples.samples >= _FEW:
             errors = abs(loaded.predict(samples) - samples.labels)
-            worst = int(errors.argmax())
-            if errors[worst] ** 2 > samples.samples * metrics["mse"] / 2:
+            shares = errors**2 if samples.sample_weights is None else errors**2 * samples.sample_weights
+            worst = int(shares.argmax())
+            if shares[worst] > shares.sum() / 2:
                 output.remark(
                     f"{data}: sample {worst + 1} has more than half of the squared error, {errors[worst]:.3g} off: "
                     f"its features may be wrong, or far outside those of the training samples"

@@ -217,6 +217,8 @@ def test_a_sample_with_most_of_the_error_is_told():
     train("calm.npz", "--loss", "poisson", "--epochs", 3)
     assert "sample" not in run("evaluate", "model", "calm.npz").stderr
     assert "wild.npz: sample 151 has more than half of the squared error" in run("evaluate", "model", "wild.npz").stderr
+    np.savez("weighted.npz", X=x, y=y, sample_weight=np.arange(200) != 150)
+    assert "sample" not in run("evaluate", "model", "weighted.npz").stderr
 
 
 def test_the_confusion_matrix(monkeypatch):
