@@ -52,9 +52,9 @@ class Trial:
     """The training runs with one choice, each with another division of the samples.
 
     ``scores`` are those of the runs on held-out samples, which are not used to choose the epoch either: so are the
-    scores of what ``p4sgd train`` does with these options. ``l2`` is the strength of the penalty, ``epochs`` are those
-    to the best one, and rates those of the first epoch, ``None`` if classes have their own. ``board_ms`` is the mean
-    time on boards, in ms, ``None`` if they cannot hold the columns.
+    scores of what ``p4sgd train`` does with these options. ``l2`` is the strength of the penalty, of several rows the
+    least, ``epochs`` are those to the best one, and rates those of the first epoch, ``None`` if classes have their own.
+    ``board_ms`` is the mean time on boards, in ms, ``None`` if they cannot hold the columns.
     """
 
     options: TrainingOptions
@@ -243,14 +243,15 @@ def _tried(run: TrainingRun, trial: Trial, data: PreparedData, held_out: Dataset
         raise KeyboardInterrupt
     z, labels = result.activations["test"]
     score = score_activations(result.model, z, labels, result.weights["test"], held_out.offsets)[trial.metric]
-    epochs = sum(row.best_epoch for row in result.rows) if isinstance(result, ResultSet) else result.best_epoch
-    time, done = _board_ms(options, result.summary["samples"], data.space.count, epochs), len(trial.scores)
+    rows = result.rows if isinstance(result, ResultSet) else [result]
+    epochs, done = sum(row.best_epoch for row in rows), len(trial.scores)
+    time = _board_ms(options, result.summary["samples"], data.space.count, epochs)
     if time is not None and trial.board_ms is not None:
         time = (trial.board_ms * done + time) / (done + 1)
     return dataclasses.replace(
         trial,
         scores=(*trial.scores, score),
-        l2=(result.rows[-1] if isinstance(result, ResultSet) else result).summary["l2"],
+        l2=min(row.summary["l2"] for row in rows),
         epochs=(*trial.epochs, result.best_epoch),
         rates=(*trial.rates, result.summary.get("learning_rate")),
         board_ms=time,
