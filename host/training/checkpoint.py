@@ -27,7 +27,7 @@ from p4sgd.host.training.options import Fact, TrainingOptions, options_with
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import EngineWeights, WeightArray
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """To be changed whenever a reader of the old version would misread a new file, or continue differently."""
 
 _KIND = FileKind("p4sgd-checkpoint", FORMAT_VERSION, "checkpoint", "name what --checkpoint wrote")
