@@ -29,7 +29,7 @@ def to_sklearn(model: Model | ModelSet) -> Any:
     `TweedieRegressor`, or a `LinearRegression`. Of several targets it is one of several of these. Of a table with
     texts, dates, gaps or truth values it is a `Pipeline` of a `ColumnTransformer`, which takes a DataFrame with the
     columns by name, or an array of them if they have no names, and one of these; dates are datetime64, or texts such as
-    2024-03-31. Of a time zone the clock counts, as in training, in columns of pandas of which training has made numbers;
+    2024-03-31. Of a time zone the clock counts, as in training, in columns of pandas that training made numbers of;
     from others it is to be dropped. It knows no offsets: they are to be added to activations, or to the logarithm of a
     prediction.
     """
