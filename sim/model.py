@@ -47,6 +47,10 @@ class Features(ABC):
         """Exact dot products of all samples with the weights of each worker, summed: int64 (samples,)."""
         return self.dots(self.flatten(weights), slice(0, self.samples))
 
+    def entries(self, samples: slice) -> int:
+        """Number of values of some whole micro-batches: all, or if they are sparse those that are not 0."""
+        return int(self.count * (samples.stop - samples.start))
+
     @abstractmethod
     def flatten(self, weights: Sequence[EngineWeights]) -> npt.NDArray[Any]:
         """Weights of the columns, (columns,), from those of each worker."""

@@ -163,11 +163,12 @@ def _claim(interface: str) -> Iterator[None]:
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0, min_open=True),
+    type=float,
     default=math.inf,
     show_default="no limit",
     metavar="VALUES",
-    help="Values, features times samples, that it passes over in a second at most, to try out a slow worker.",
+    help="Values, features times samples or nonzeros, with which it computes in a second at most, 1000 or more, to try "
+    "out a slow worker. As a stand-in it computes with as many again, on a second thread.",
 )
 @options.link_faults
 @options.output(json=False, file=False)
@@ -200,8 +201,8 @@ def worker(
     from p4sgd.sim.emulator.networked import NetworkedWorker
 
     address, secret = _read_address(control, token)
-    if math.isnan(speed):
-        raise UserError("--speed must be a number above 0, not nan")
+    if not speed >= 1000:  # also for nan
+        raise UserError(f"--speed must be at least 1000 values a second, not {speed:g}: leave it out for full speed")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         link: Link = stack.enter_context(contextlib.closing(open_link(interface)))
         if fault:

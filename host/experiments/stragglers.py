@@ -238,8 +238,9 @@ def stragglers(quick: bool) -> Finding:
                 ("workers", "help", "a mini-batch, ms", "relative", "source"),
                 rows,
                 [Chart("workers", "relative", "help", {"source": source}) for source in ("measured", "modelled")],
-                f"Workers pass over {size['speed']:g} values a second, so that this machine need not have a core for "
-                f"each; pauses take {_PAUSE_S * 1e3:.0f} ms. Modelled ones have a core a thread.",
+                f"Workers compute with {size['speed']:g} values a second, stand-ins with as many again on a thread of "
+                f"their own, so that this machine need not have a core for each; pauses take {_PAUSE_S * 1e3:.0f} ms. "
+                "Modelled ones have a core a thread.",
             )
         ],
         [f"If nobody pauses, a mini-batch takes {standing:+.0%} with stand-ins."],

@@ -75,8 +75,8 @@ class NetworkedWorker(KeepingWorker):
     every register write, and at the time `next_work`. One call computes at most one mini-batch.
 
     ``send`` sends a frame, which may get lost, and ``clock`` returns the time in cycles (`p4sgd.hw.spec.config`). It
-    passes over at most ``speed`` values in a second. ``most`` are the micro-batches in a packet of version 2, for
-    MERGE_MOST; 0 to speak version 1 only.
+    computes with at most ``speed`` values in a second (`Pace`), and so does ``later``. ``most`` are the micro-batches
+    in a packet of version 2, for MERGE_MOST; 0 to speak version 1 only.
 
     It may stand in for another worker of its job: registers of that one's shard are `STAND_IN` behind its own, and its
     memories come behind its own; it is started first. JOIN there, written during a run, says that the other worker is

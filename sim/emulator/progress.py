@@ -25,7 +25,7 @@ def at_once(function: Callable[[], Any]) -> "Future[Any]":
 
 
 class Pace:
-    """The pace of a worker that passes over at most ``speed`` values in a second, features times samples.
+    """The pace of a thread that computes with at most ``speed`` values in a second, those of `Features.entries`.
 
     ``took`` gets the time of each pass, in cycles as ``clock`` counts them.
     """
@@ -39,7 +39,7 @@ class Pace:
 
     @contextlib.contextmanager
     def computing(self, values: int) -> Iterator[None]:
-        """Stretch the enclosed code, a pass over so many values."""
+        """Stretch the enclosed code, which computes with so many values."""
         begin = self._clock()
         yield
         left = values / self._speed - (self._clock() - begin) * CLOCK_NS * 1e-9
@@ -119,17 +119,13 @@ class Progress:
     def _samples(self) -> slice:
         return self.run.samples(self._mini_batch)
 
-    @property
-    def _values(self) -> int:
-        return self.run.features.count * self.run.settings.batch
-
     def _forward(self, samples: slice) -> list[IntArray]:
-        with self._pace.computing(self._values):
+        with self._pace.computing(self.run.features.entries(samples)):
             partials = self.run.model.forward(samples)
         return np.split(partials, range(self._size, partials.size, self._size))
 
     def _backward(self, samples: slice, sums: IntArray, is_skipped: bool) -> None:
-        with self._pace.computing(self._values):
+        with self._pace.computing(self.run.features.entries(samples)):
             if is_skipped:
                 self.run.model.skip(samples)
             self.run.model.backward(samples, sums)

@@ -123,7 +123,7 @@ class SparseFeatures(Features):
         return np.unique(own >> np.uint32(BANK_BITS))
 
     def entries(self, samples: slice) -> int:
-        """Number of entries of some whole micro-batches."""
+        """See `Features`."""
         return int(self._starts[samples.stop // BANKS] - self._starts[samples.start // BANKS])
 
     def visits(self, batch: int) -> npt.NDArray[np.float64]:

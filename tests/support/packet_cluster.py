@@ -44,10 +44,11 @@ class _Worker:
 class PacketCluster(BareDevice):
     """Worker i is behind port i of an aggregator; the job begins when the last worker joins.
 
-    ``configs`` are those of the workers, ``make(config, send)`` makes one. ``up`` and ``down`` are `Faults` of the
-    ways, ``cut`` a set of workers whose links are cut. The aggregator, of class ``switch``, takes packets of version 2
-    with up to ``most`` micro-batches. With ``stand_ins`` each worker stands in for the next, and workers pause at
-    random: they neither act nor take packets for ``pause`` cycles, in a fraction of the time.
+    ``configs`` are those of the workers, ``make(config, send)`` makes one, by default of this ``speed``. ``up`` and
+    ``down`` are `Faults` of the ways, ``cut`` a set of workers whose links are cut. The aggregator, of class
+    ``switch``, takes packets of version 2 with up to ``most`` micro-batches. With ``stand_ins`` each worker stands in
+    for the next, and workers pause at random: they neither act nor take packets for ``pause`` cycles, in a fraction of
+    the time.
     """
 
     name = "packets"
@@ -57,6 +58,7 @@ class PacketCluster(BareDevice):
         configs,
         *,
         make=None,
+        speed=math.inf,
         seed=0,
         up=None,
         down=None,
@@ -66,7 +68,7 @@ class PacketCluster(BareDevice):
         switch=Aggregator,
     ):
         rng = random.Random(seed)
-        make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now))
+        make = make or (lambda config, send: NetworkedWorker(config, send, lambda: self.now, speed=speed))
         self.counts = Counter()
         self.cut = set()
         self._rng, self._stand_ins, self._pause = rng, stand_ins, pause

@@ -287,6 +287,7 @@ BOARD = "worker --interface udp:127.77.0.1 --control unix:w --config"
 
 WORKED = [
     ("tiny --set slots=3", "--set slots=3: slots must be a power of two, not 3"),
+    *((f"tiny --speed {speed}", f"least 1000 values a second, not {speed}: leave it out") for speed in ("0.5", "nan")),
     ("tiny --fault memory_stall=0.1", "there is no fault 'memory_stall': choose one of link_loss"),
     ("tiny --fault up_burst_begin=0.1", "--fault burst_begin without burst_end: bursts would never end"),
     ("tiny --control unix:none/w", r"none/w: .*no folder none\b"),

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import random
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from p4sgd.host.devices.stand_in import StandInWorker
 from p4sgd.host.doctor import Result, examine
 from p4sgd.host.losses import LOSSES
 from p4sgd.hw.spec import registers
-from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 from p4sgd.hw.spec.image import pack_labels
 from p4sgd.hw.spec.packet import EchoValue, Packet, PacketType
 from p4sgd.sim.emulator import EmulatorError
@@ -70,6 +71,24 @@ def test_bit_identical_to_golden(config, workers, sparse, seed, up, down, loss, 
         assert worker["PACKETS_SENT"] - worker["PACKETS_RESENT"] == 2 * operations, "a PARTIAL and an ACK each"
         assert worker["PACKETS_RECEIVED"] - worker["PACKETS_DROPPED"] == 2 * operations, "a FULL and a CLEAR each"
         assert worker["CYCLES"] == worker["CYCLES_NETWORK"] > 0, "no time passes while it computes"
+
+
+@pytest.mark.parametrize("config", [TINY, SPARSE], ids=["dense", "sparse"])
+def test_a_worker_is_no_faster_than_its_speed(config, monkeypatch):
+    """Each of two passes takes four cycles for a value, or if it is sparse for a nonzero."""
+    job = random_job(config, 1, seed=5, precision=8, stored=8, signed=False)
+    (stored,) = job.stored
+    stored[:, :-1][np.random.default_rng(5).random((stored.shape[0], stored.shape[1] - 1)) < 0.5] = 0
+    stored[:, -1] = 1
+    cluster = PacketCluster([config], speed=1e9 / CLOCK_NS / 4)
+
+    def sleep(seconds):
+        cluster.now += round(seconds * 1e9 / CLOCK_NS)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    weights, _, (counters,) = run_on(cluster, job, aggregator_mac=MAC)
+    assert weights[0].tolist() == job.golden().weights[0].tolist()
+    assert counters["CYCLES_BUSY"] == 2 * 4 * (np.count_nonzero(stored) if config.sparse else stored.size)
 
 
 @pytest.mark.parametrize("stand_ins", [False, True])
