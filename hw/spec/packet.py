@@ -66,8 +66,9 @@ KEYED_VERSION = 2  # version of packets with the key of the job and several micr
 BROADCAST = (1 << 48) - 1  # the broadcast address; probes may be sent to it
 GROUP_BIT = 40  # the bit of a MAC address, taken as a number, that marks a group address (IEEE 802)
 VALUES = 8  # integers that a packet carries, one for each sample of a micro-batch
-ROUND_BITS = 16  # bits of a round number; rounds compare modulo 2**16
+ROUND_BITS = 16  # bits of a round number in packets; those of version 1 compare modulo 2**16
 KEY_BITS = 64  # bits of a job's key
+_KEYS = (1 << KEY_BITS) - 1  # a constant, as 1 << 64 is none for compiled code
 
 
 def round_near(sent: int, now: int) -> int:
@@ -81,7 +82,7 @@ def key_in_round(key: int, round_: int) -> int:
 
     It has the bits of the round for which there is no room elsewhere: packets of another round are never taken for its.
     """
-    return key ^ round_ >> ROUND_BITS & (1 << KEY_BITS) - 1  # rounds before 0 are late, too
+    return key ^ round_ >> ROUND_BITS & _KEYS  # rounds before 0 are late, too
 
 
 def mac_text(mac: int) -> str:

@@ -27,6 +27,7 @@ from p4sgd.hw.spec.packet import (
     KeyedDrop,
     PacketType,
     frame_bytes,
+    key_in_round,
     round_near,
 )
 from p4sgd.hw.spec.run import MAX_WORKERS
@@ -235,6 +236,7 @@ def _store(frame: Bytes, at: int, size: int, value: Any) -> None:
 
 _crc32 = compiled(PURPOSE)(crc32)
 _round_near = compiled(PURPOSE)(round_near)
+_key_in_round = compiled(PURPOSE)(key_in_round)
 
 
 @compiled(PURPOSE)
@@ -329,11 +331,11 @@ def _failed_checks_of_parent(frame: Bytes, port: int, slots: int, known: Numbers
 
 @compiled(PURPOSE)
 def _has_key(frame: Bytes, known: Numbers, round_: Any) -> bool:
-    """Whether a packet has the key of job and round, as `key_in_round`; one of version 1 has none."""
+    """Whether a packet has the key of job and round; one of version 1 has none."""
     is_keyed = np.int64(frame[_TYPE]) >> 4 == KEYED_VERSION
     if is_keyed != (known[_KEYED] != 0):
         return False
-    return not is_keyed or _load(frame, _KEY, 8) == known[_KEY_OF] ^ round_ >> ROUND_BITS
+    return not is_keyed or _load(frame, _KEY, 8) == _key_in_round(known[_KEY_OF], round_)
 
 
 @compiled(PURPOSE)
