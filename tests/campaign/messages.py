@@ -129,8 +129,8 @@ def worker_methods() -> Any:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     link = PairLink(near)
     worker = NetworkedWorker(WorkerConfig.tiny(), link.send, cycles_now)
-    path = Path(tempfile.mkdtemp(prefix="p4sgd-messages-"), "control")
-    server = WorkerServer(worker, link, ControlListener(ControlAddress(path=path)), 1 << 20)
+    with tempfile.TemporaryDirectory() as folder:  # nobody connects
+        server = WorkerServer(worker, link, ControlListener(ControlAddress(path=Path(folder, "control"))), 1 << 20)
     return server._control._methods, (server, far)
 
 
