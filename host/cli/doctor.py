@@ -103,6 +103,7 @@ def _examine_network(
         raise UserError(f"--device {device} has no network to examine; these have: {others}")
     with output.opening(device):
         from p4sgd.host.doctor import examine
+        from p4sgd.host.serve.local_cluster import note_ended
 
         how: dict[str, Any] = dict(fault)
         file = find_cluster_file(device, cluster)
@@ -114,7 +115,11 @@ def _examine_network(
             )
             how["cluster"] = found = read_cluster(file)
             workers, config = len(found.workers), None
-        opened = open_device(device, None if config is None else config.config, workers, **how)
+        try:
+            opened = open_device(device, None if config is None else config.config, workers, **how)
+        except (UserError, P4sgdError) as error:
+            note_ended(error)
+            raise
     with contextlib.closing(opened), output.working("examining the network"):
         examination = examine(opened)
     healthy, complete = examination.healthy, examination.complete

@@ -12,6 +12,7 @@ from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress
 from p4sgd.host.rpc.client import ControlClient
 from p4sgd.hw.spec import registers
+from p4sgd.hw.spec.config import NamedConfig
 from p4sgd.hw.spec.register_map import RegisterClient
 
 _TIMEOUT_S = 30.0
@@ -60,12 +61,19 @@ class RemoteWorker:
         self._name = f"worker {index} at {address}"
         command = f"p4sgd worker --interface {interface} --control {address}"
         self._client = ControlClient(
-            address, "worker", self._name, command, timeout_s=_TIMEOUT_S, connect_s=connect_s, token=token
+            address,
+            "worker",
+            self._name,
+            f"{command} --config NAME",
+            timeout_s=_TIMEOUT_S,
+            connect_s=connect_s,
+            token=token,
         )
         self._kept: list[list[int]] = []
         try:
             words = dict(zip(_IDENTITY, self.read_registers(_IDENTITY), strict=True))
             self.config = read_configuration(self._name, RegisterClient(words.__getitem__, self.write_register))
+            self._client.command = " ".join([command, *NamedConfig.find(self.config).options])
         except P4sgdError:
             self.close()
             raise

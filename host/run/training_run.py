@@ -345,12 +345,9 @@ class TrainingRun:
             yield
         except (Exception, KeyboardInterrupt) as error:
             if self.device == CLUSTER and isinstance(error, UserError | P4sgdError):
-                from p4sgd.host.serve.local_cluster import find_local_cluster
+                from p4sgd.host.serve.local_cluster import note_ended
 
-                with contextlib.suppress(UserError, P4sgdError):
-                    for each in (find_local_cluster() or {"members": []})["members"]:
-                        if each["ended"] and each["control"] in str(error):
-                            error.add_note(f"{each['name']} {each['ended']}; to start it again: {each['command']}")
+                note_ended(error)
             if isinstance(error, NetworkError):
                 what = f"--cluster {shlex.quote(str(self.request.cluster))}"
                 if self.device != CLUSTER:

@@ -64,6 +64,14 @@ def find_local_cluster() -> dict[str, Any] | None:
     return _ask("status")
 
 
+def note_ended(error: Exception) -> None:
+    """Add to an error that names processes of the local cluster how those have ended, and what starts them again."""
+    with contextlib.suppress(UserError, P4sgdError):
+        for each in (find_local_cluster() or {"members": []})["members"]:
+            if each["ended"] and each["control"] in str(error):
+                error.add_note(f"{each['name']} {each['ended']}; to start it again: {each['command']}")
+
+
 def local_cluster_file() -> Path:
     """The cluster file of this user's local cluster; raises UserError if none is running."""
     found = find_local_cluster()

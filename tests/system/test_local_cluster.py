@@ -218,10 +218,11 @@ def test_weights_are_the_emulators_in_a_network_that_loses(user, owner, emulated
     assert [each["ended"] for each in shown] == [None, None, "was killed (SIGKILL)", None]
     assert [each["config"] for each in shown] == [None, "tiny", "tiny", "sparse --set slots=4"]
     assert "running already, but worker 1 was killed (SIGKILL)" in user.run("cluster", "up", status=2)
-    said = user.run("train", *TRAIN, *CLUSTER, status=2)
-    assert re.search(r"worker 1 at unix:\S+/worker1 is not there .*", said)
     command = shown[2]["command"]
-    assert f"worker 1 was killed (SIGKILL); to start it again: {command}" in said
+    for words in (("train", *TRAIN), ("doctor",)):
+        said = user.run(*words, *CLUSTER, status=2)
+        assert re.search(r"worker 1 at unix:\S+/worker1 is not there .*", said)
+        assert f"worker 1 was killed (SIGKILL); to start it again: {command}" in said
     assert f"start worker 1 again: {command}" in user.run("cluster", "status", status=1)
     assert "--fault link_loss=0.02" in command, "with all that it was started with"
     again = user.start(*shlex.split(command)[1:])

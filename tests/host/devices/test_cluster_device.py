@@ -81,9 +81,12 @@ def test_a_worker_that_was_dropped_is_taken_in_when_it_was_started_again(cluster
             stack.enter_context(serve_worker(TINY, control))
         with serve_worker(TINY, controls[2]):
             device = stack.enter_context(contextlib.closing(open_cluster()))
+            lost = device.workers[2]
             device.drop({2})
             assert [worker.config for worker in device.workers] == [TINY] * 2
             assert device.take_in(nothing) == set(), "it is the same process: its network is at fault"
+        with pytest.raises(P4sgdError, match=r"start it again: .*worker2 --config tiny$"):
+            lost.read_register(0)
         assert device.take_in(nothing) == set()
         with serve_worker(TINY, controls[2]):
             assert device.take_in(nothing) == {2}

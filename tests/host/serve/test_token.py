@@ -111,7 +111,7 @@ def test_workers_and_aggregators_demand_it(address):
         for token in (None, OTHER):
             with pytest.raises(UserError, match=rf"^worker 3 at {address} .*token"):
                 connect_worker(token)
-    for token, says in ((TOKEN, " --token FILE$"), (None, "$")):  # it is started with it
+    for token, says in ((TOKEN, " --config NAME --token FILE$"), (None, " --config NAME$")):  # it is started with it
         with pytest.raises(UserError, match=rf"start it: p4sgd worker .* --control {address}{says}"):
             connect_worker(token)
     with running(SoftwareAggregatorServer({}, address, slots=4, jobs=2, token=TOKEN)):
