@@ -1,5 +1,6 @@
 """Choice of the feature columns and the label column of a table."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -294,7 +295,7 @@ def _find_labels(table: Columns, places: Sequence[int], options: ReadOptions) ->
     if len(named) == 1:
         return named
     if len(named) > 1 and needed:
-        choices = [names[place] if names.count(names[place]) == 1 else str(place + 1) for place in named]
+        choices = [shlex.quote(names[place]) if names.count(names[place]) == 1 else str(place + 1) for place in named]
         raise UserError(
             f"{table.source}: {' and '.join(table[place] for place in named)} may have the labels: choose with "
             f"--label-column {choices[-1]}, and leave out with --ignore-column {choices[0]} what is no feature"

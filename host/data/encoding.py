@@ -152,7 +152,7 @@ class TableEncoding(Table):
         return scipy.sparse.csr_array((values[used], places[used], ends), shape=(rows.shape[0], self.count))
 
     def remarks(self, samples: int) -> tuple[str, ...]:
-        """What the user should know of columns whose texts say little of other samples; there were so many samples."""
+        """What the user should know of columns that say little or nothing of other samples; there were ``samples``."""
         texts = {
             self.label(place): column.values
             for place, column in enumerate(self.columns)
@@ -163,6 +163,8 @@ class TableEncoding(Table):
         units = [label for label, values in texts.items() if len(values) > 2 and all(map(has_unit, values))]
         many = [label for label, values in texts.items() if len(values) > most and label not in dates + units]
         told = []
+        if none := [self.label(place) for place, names in enumerate(self._features) if not names]:
+            told.append(f"{listed(none, _SHOWN)}: no training sample has a value: left out")
         if units:
             example = shortened(texts[units[0]][0])
             told.append(

@@ -1,5 +1,6 @@
 """Finding out what the columns of a table hold, from all of its rows."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -158,9 +159,9 @@ class Survey:
             cells = ((kind, *cell) for kind, cell in total.first.items() if kind in refused)
             wrong += [(row, place, text, kind == "gap") for kind, row, text in cells]
             columns.append(total.column(name, self._dates, gaps="gap" in total.first))
-            label = name or f"feature {place + 1}"
+            label, named = name or f"feature {place + 1}", shlex.quote(name) if name else "NUMBER"
             if "codes" in total.traits and total.numeric:
-                way = f"--categorical {name or 'NUMBER'} makes texts of them"
+                way = f"--categorical {named} makes texts of them"
                 self.remarks += (f"{label} has digits after a 0, such as 01, which are taken for numbers: {way}",)
             if isinstance(columns[-1], DateColumn) and len(total.orders) == 2:
                 refusals.append(f"{label} has dates whose day and month may be either way round: write the year first")
@@ -170,7 +171,7 @@ class Survey:
                     texts += f"make numbers of dates with {option('dates', 'days')} or {option('dates', 'parts')}, or "
                 elif has_unit(example := total.first["text"][1] or ""):
                     texts += f"write numbers such as {shortened(example)} without a unit, or "
-                refusals.append(texts + "leave it out" + on_command_line(f" with --ignore-column {name or 'NUMBER'}"))
+                refusals.append(texts + "leave it out" + on_command_line(f" with --ignore-column {named}"))
         if self._dates != "text" and not any(isinstance(column, DateColumn) for column in columns):
             forms, way = "2024-03-31, 31.03.2024 or 03/31/2024", option("dates", self._dates)
             self.remarks += (f"no column has dates such as {forms}, so {way} changes nothing: write them so",)
@@ -207,7 +208,9 @@ class RowNumbers:
             f"column {column}{f' ({name})' * bool(name)} has the numbers of the rows and is taken for a feature: "
             + on_command_line(f"--ignore-column {column} leaves it out", "leave it out")
             for (place, column, name), begin in zip(self._columns, self._begins, strict=True)
-            if begin in (0.0, 1.0) and self.rows >= _LEAST_ROWS and not isinstance(table.columns[place], TextColumn)
+            if (begin in (0.0, 1.0) or (name and begin is not None))
+            and self.rows >= _LEAST_ROWS
+            and not isinstance(table.columns[place], TextColumn)
         )
 
 

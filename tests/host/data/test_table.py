@@ -275,6 +275,9 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     lines = [f"Person {place},{place},{place % 2}\n" for place in range(40)]
     (told,) = encoded(write(tmp_path, "name,a,y\n" + "".join(lines))).remarks
     assert (told.startswith("name: nearly every"), told.endswith("--ignore-column leaves it out")) == (True, True)
+    many = write(tmp_path, "a b,y\n" + "".join(f"n{place},{place % 2}\n" for place in range(1100)), "many.csv")
+    with pytest.raises(UserError, match=r"leave it out with --ignore-column 'a b'$"):
+        read_dataset(many)
     wide = Survey(("name",), 1)
     for first in range(0, 50_000, 5_000):
         wide.add([pa.array([f"n{place}" for place in range(first, first + 5_000)])], first)
@@ -283,6 +286,11 @@ def test_files_that_are_hardly_meant(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"data.csv: name has more than 5 different texts, .*leave it out with"):
         read_dataset(tmp_path / "data.csv")
     assert encoded(tmp_path / "data.csv", ignore_columns=["name"]).space.names == ("a",)
+
+
+def test_a_column_without_values_is_told(tmp_path):
+    found = encoded(write(tmp_path, "a,none,y\n" + "1,,0\n2,,1\n" * 5), missing="mean")
+    assert (found.space.names, found.remarks) == (("a",), ("none: no training sample has a value: left out",))
 
 
 @pytest.mark.parametrize("written", ["{}%", "{},5 %", "${}.00", "-€{}", "{},75 EUR", "1.{}\N{NO-BREAK SPACE}€"])
@@ -302,9 +310,9 @@ def test_columns_with_the_numbers_of_the_rows_are_told(tmp_path):
         return read_dataset(write(tmp_path, header + "\n" + "".join(lines)), header=True, **reading).remarks
 
     text = "has the numbers of the rows and is taken for a feature: --ignore-column 1 leaves it out"
-    for header, first in (("Unnamed: 0", 0), ("index", 1), ("PassengerId", 1)):
+    for header, first in (("Unnamed: 0", 0), ("index", 1), ("PassengerId", 100_001)):
         assert remarks(f"{header},b,label", first) == (f"column 1 ({header}) {text}",)
-    assert remarks("year,b,label", 1) == remarks("id,b,label", 5) == remarks("id,b,label", 1, 4) == ()
+    assert remarks("year,b,label", 1) == remarks(",b,label", 5) == remarks("id,b,label", 1, 4) == ()
     assert remarks("id,b,label", 1, ignore_columns=["1"]) == ()
     assert remarks("id,b,label", 10, categorical=["id"]) == (), "texts in order are no numbers"
     told = remarks(",b,label", 0, 40)
