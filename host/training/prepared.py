@@ -16,7 +16,7 @@ from p4sgd.host.data.labels import LabelCoding, TargetCoding
 from p4sgd.host.data.quantization import full_value
 from p4sgd.host.data.sample_numbers import average, importances, relative
 from p4sgd.host.data.scaling import CENTRED, deviation
-from p4sgd.host.data.statistics import QUANTILE_SAMPLES, FloatArray, HeatArray
+from p4sgd.host.data.statistics import FloatArray, HeatArray
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast
 from p4sgd.host.image import Image, Shard, pad_samples
 from p4sgd.host.losses import Loss, Task
@@ -112,13 +112,14 @@ class Targets:
         return Terms(coding.real(labels), relative(weights, "training samples"), shift)
 
     def deviance(self, options: TrainingOptions, name: str) -> float:
-        """Of a single row and a loss of e^z, the mean deviance of the first targets from 1, as they are scaled, or from
-        their exposures; of other losses 1."""
+        """Of a single row and a loss of e^z, the mean deviance of the targets, as they are scaled, from their mean, or
+        with exposures of rates from theirs; of other losses 1."""
         loss = self.loss(options, name)
         if loss.power is None:
             return 1.0
-        y, weights, _ = self.terms(loss).of(slice(QUANTILE_SAMPLES))
-        return 2 * average(loss.value(np.zeros_like(y), y), weights)
+        y, weights, _ = self.terms(loss)
+        mean = average(np.exp(y) if loss.task is Task.POSITIVE else y, weights)
+        return 2 * average(loss.value(np.full_like(y, math.log(mean)), y), weights)
 
     def integers(self, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
         """Of a single row, `LABEL` integers, and `IMPORTANCE` integers by which residuals are multiplied: the weights

@@ -76,6 +76,22 @@ def test_exposures_are_as_good_as_rates_of_scikit_learn(name, theirs):
         assert predicted.sum() == pytest.approx(y.sum(), rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["poisson", "gamma", "tweedie"])
+@pytest.mark.parametrize("rates", [False, True])
+def test_the_default_penalty_is_the_deviance_from_the_mean(name, rates):
+    """Of all samples, also where the largest target is far beyond 16 times the mean, to which counts are scaled."""
+    rng, p, n = np.random.default_rng(4), LOSSES[name].power, 5000
+    X = rng.random((n, 2))
+    y = rng.gamma(0.2, size=n) + 1e-6 if name == "gamma" else rng.poisson(0.03, n) * 1.0
+    e, w = rng.uniform(0.5, 2, n) if rates else np.ones(n), rng.random(n)
+    model = GLMRegressor(loss=name, epochs=1).fit(X, y, w, exposure=e if rates else None).model_
+    how, scaled = w * e ** (2 - p), y / e / model.labels.scale
+    mean = np.full(n, np.average(scaled, weights=how))
+    assert y.max() > 16 * np.average(y, weights=w)
+    expected = mean_tweedie_deviance(scaled, mean, sample_weight=how, power=p) / n
+    assert model.training["l2"] == pytest.approx(expected)
+
+
 def test_numbers_with_offsets_are_the_differences():
     """Bit for bit; and with a logarithmic link the quotients."""
     rng, X, score = table()
