@@ -73,10 +73,10 @@ def _add_dense_extremes(rows: Any, low: Any, high: Any, nonzero: Any) -> None:
 def _add_extremes(columns: Any, values: Any, low: Any, high: Any, nonzero: Any) -> None:
     for place in range(values.size):
         column, x = np.uint32(columns[place]), values[place]
-        if x < low[column] or x != x:  # NaN stays
-            low[column] = x
-        if x > high[column] or x != x:
-            high[column] = x
+        # Without branches, because no processor could predict them; NaN stays.
+        lowest, highest = low[column], high[column]
+        low[column] = x if (x < lowest) | (x != x) else lowest
+        high[column] = x if (x > highest) | (x != x) else highest
         nonzero[column] += x != 0
 
 

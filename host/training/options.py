@@ -477,7 +477,7 @@ class TrainingOptions:
         return choose_unit(features + self.bias) if self.unit is None else self.unit
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
 
 def declarations() -> dict[str, Declaration]:

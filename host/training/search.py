@@ -181,6 +181,7 @@ class Trials:
 
     def __init__(self, prepared: Prepared, options: TrainingOptions, loss: Loss) -> None:
         self._prepared, self._options, self._loss = prepared, options, loss
+        self._penalties = prepared.penalties(options)
         self._ranks = prepared.communicator
         self._batch, self._updates, self._mini_batches = _trial_size(prepared, options)
         self.epoch = max(1.0, -(-prepared.samples // self._batch) / self._updates)
@@ -279,11 +280,10 @@ class Trials:
             z, (y, weights, _) = self._terms.z(z), self._terms
             z = z + fit_intercept(self._loss, z, y, weights, near=near[trial]) if self._options.bias else z
             scores[trial] = average(self._loss.value(z, y), weights)
-            penalties = self._prepared.penalties(self._options)
-            if any(penalties):
+            if any(self._penalties):
                 values: dict[int, EngineWeights] = {}
                 for (indices, _), model in zip(self._groups, trials[trial], strict=True):
                     values |= zip(indices, model.values(), strict=True)
                 whole = of_job([values[index] for index in sorted(values)], self._ranks)
-                scores[trial] += penalty(self._prepared.penalised(whole), *penalties)
+                scores[trial] += penalty(self._prepared.penalised(whole), *self._penalties)
         return scores

@@ -176,7 +176,7 @@ class WorkerConfig:
     def config_hash(self) -> int:
         """The first 32 bits of SHA-256 over the fields as canonical JSON, to tell configurations apart."""
         # Without flags that are not set, so that configurations from before these keep their hash.
-        fields = {name: value for name, value in dataclasses.asdict(self).items() if value is not False}
+        fields = {name: value for name, value in vars(self).items() if value is not False}
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 

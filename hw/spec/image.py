@@ -311,5 +311,5 @@ def split_words(
     words: npt.NDArray[np.uint64], micro_batches: int
 ) -> tuple[IntArray, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
     """Undo `entry_words`, sorted: number of entries of each micro-batch, keys, and values."""
-    counts = np.bincount((words >> np.uint64(ENTRY_MICRO_BATCH)).astype(np.int64), minlength=micro_batches)
-    return counts, (words >> np.uint64(ENTRY_KEY)).astype(np.uint32), words.astype(np.uint8)
+    edges = np.searchsorted(words, np.arange(micro_batches + 1, dtype=np.uint64) << np.uint64(ENTRY_MICRO_BATCH))
+    return np.diff(edges), (words >> np.uint64(ENTRY_KEY)).astype(np.uint32), words.astype(np.uint8)

@@ -86,7 +86,7 @@ class Register:
     def decode(self, word: int) -> dict[str, int]:
         return {field.name: field.decode(word) for field in self.fields}
 
-    @property
+    @functools.cached_property
     def reset(self) -> int:
         return self.encode()
 

@@ -392,6 +392,7 @@ def worker_map(config: WorkerConfig) -> RegisterMap:
     return RegisterMap(found)
 
 
+@functools.cache  # an emulator makes one for every run
 def program_map(config: WorkerConfig) -> RegisterMap:
     """All registers of a worker that is a program. Boards lack some: there they read as 0, and writes are ignored."""
     return RegisterMap([*worker_map(config), *_program, *halves(KEYED_COUNTERS)])

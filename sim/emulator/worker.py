@@ -123,18 +123,18 @@ class Registers:
         if register is None:
             return False
         for field in register.fields:
-            value = field.decode(word)
+            before, bits = self._word[offset], word & field.mask
             match field.access:
                 case Access.RW:
-                    changes |= self._word[offset] & field.mask != word & field.mask
-                    self.set(register, field.name, value)
-                case Access.W1C if value:
-                    self.set(register, field.name, 0)
-                case Access.W1S if value:
-                    self.set(register, field.name, 1)
-                    self._on_strobe(register, field, value)
+                    self._word[offset] = before & ~field.mask | bits
+                    changes |= before & field.mask != bits
+                case Access.W1C:
+                    self._word[offset] = before & ~bits
+                case Access.W1S if bits:
+                    self._word[offset] = before | bits
+                    self._on_strobe(register, field, field.decode(word))
                 case Access.STROBE:
-                    self._on_strobe(register, field, value)
+                    self._on_strobe(register, field, field.decode(word))
         return changes
 
 

@@ -149,7 +149,8 @@ class SparseFeatures(Features):
         """
         if (threads, workers) not in self._spans:
             units = np.zeros(self.count // self.unit, np.int64)
-            _count(self.merged.keys, self._unit_bits, units)
+            if threads > 1:
+                _count(self.merged.keys, self._unit_bits, units)
             shares = units.sum() * np.arange(1, threads) / threads
             cuts = np.concatenate(([0], np.searchsorted(np.cumsum(units), shares), [units.size])) * self.unit
             # Columns from the first to the second edge; where a thread has none of a worker, they are equal.
