@@ -94,12 +94,13 @@ class DenseFeatures(Features):
             return self._kept, samples.start
         return self._decode(samples.start, samples.stop - samples.start), 0
 
-    def part(self, samples: int) -> "DenseFeatures":
+    def part(self, samples: int, times: int = 1) -> "DenseFeatures":
         """See `Features`."""
-        if self._kept is not None:
+        if self._kept is not None and times == 1:
             return self
-        result = copy.copy(self)
-        result.samples, result._kept = samples, self._decode(0, samples)
+        result, (rows, _) = copy.copy(self), self.rows(slice(0, samples))
+        result.samples = samples * times
+        result._kept = rows if times == 1 else np.tile(rows[:samples], (times, 1))
         return result
 
     def flatten(self, weights: Sequence[EngineWeights]) -> FloatArray:

@@ -39,8 +39,9 @@ class Features(ABC):
     count: int  # columns
     origin: object = None  # the sources; see `p4sgd.sim.features.shared_features`
 
-    def part(self, samples: int) -> "Features":
-        """The first samples only, whole micro-batches, kept; or all, if they are kept anyway."""
+    def part(self, samples: int, times: int = 1) -> "Features":
+        """The first samples only, whole micro-batches, kept; or all, if they are kept anyway. Of dense features these
+        samples may be repeated so many ``times``."""
         return self
 
     def activations(self, weights: Sequence[EngineWeights]) -> IntArray:

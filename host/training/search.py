@@ -26,6 +26,7 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
+from p4sgd.sim.dense import DenseFeatures
 from p4sgd.sim.features import new_model
 from p4sgd.sim.model import Model, Targets
 from p4sgd.sim.sparse.data_parallel import SampleRanks
@@ -50,6 +51,10 @@ _ALIKE = 1.01
 
 _SEPARATED = 0.05
 """Classes count as separated by a score of at most this part of the loss of a constant model."""
+
+_REPEATED = 1 << 18
+"""Most values of dense samples that are repeated, so that a call of the loops goes through them more than once: it
+takes as long as training on some hundred of them."""
 
 _LOOKS = 8
 """How often a trial is scored in its second half."""
@@ -193,15 +198,17 @@ class Trials:
         begin = min(rows, prepared.samples - rows)
         self._scored = slice(begin, begin + min(rows, _SCORED))
         self._terms = prepared.targets.terms(loss).of(self._scored)
+        groups, times = decoded_features(prepared.images, prepared.features), 1
+        if trained >= prepared.samples and all(isinstance(features, DenseFeatures) for _, features in groups):
+            most = _REPEATED // (trained * prepared.width)
+            times = max(1, min(-(-self._updates // first.mini_batches), most))
         labels, weighing = prepared.images[0].labels[:trained].astype(np.int64), prepared.images[0].importances
         importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
-        self._targets = Targets(labels, importances, broadcast(self._ranks, loss.table()))
+        table = broadcast(self._ranks, loss.table())
+        self._targets = Targets(np.tile(labels, times), np.tile(importances, times), table)
         samples = max(trained, self._scored.stop)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
-        self._groups = [
-            (indices, features.part(-(-samples // BANKS) * BANKS))
-            for indices, features in decoded_features(prepared.images, prepared.features)
-        ]
+        self._groups = [(indices, features.part(-(-samples // BANKS) * BANKS, times)) for indices, features in groups]
         self._alone = self._ranks.size == len(self._groups) == 1  # there is nothing to sum
 
     def run(self, which: Sequence[int]) -> list[tuple[float, float]]:
@@ -229,7 +236,8 @@ class Trials:
     def _scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
         """The objective of each trial with these settings after so many updates: float64 (trials,)."""
         trials, done = [self._models(each) for each in settings], 0
-        batch, count = self._first.batch, self._first.mini_batches
+        batch = self._first.batch
+        count = self._targets.labels.size // batch
         near = [Near() for _ in trials]
         for look in looks:
             while done < look:  # there may be fewer mini-batches than updates
