@@ -151,13 +151,14 @@ def _first(slope: Callable[[int], float], place: int, rise: float, reach: int, h
     """The least integer, within ±`_FARTHEST`, from which on a condition on a rising function holds: from ``place`` on
     by secants, the first one by what it rises by in a step, if that is known, and after a few trials, as for
     derivatives that jump, by halves. As long as one end is not known, a step is ``reach`` at most, then twice that."""
-    low, high, trials = -_FARTHEST, _FARTHEST, 0
+    low, high, trials, bounded = -_FARTHEST, _FARTHEST, 0, False
     while True:
         low, high = (low, place) if holds(slope(place)) else (place, high)
         if high - low <= 1:
             return high
-        bounded = low > -_FARTHEST and high < _FARTHEST
-        most, reach, trials = (high - low, reach, trials + 1) if bounded else (reach, 2 * reach, 0)
+        before, bounded = bounded, low > -_FARTHEST and high < _FARTHEST
+        trials = trials + 1 if bounded == before else 1
+        most, reach = (high - low, reach) if bounded else (reach, 2 * reach)
         if rise > 0 and trials <= _SECANTS:
             wanted = place - math.floor(max(-most, min(most, slope(place) / rise)))
         elif bounded:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -291,6 +292,15 @@ def test_the_intercept_is_where_the_derivative_changes_its_sign(name, samples, s
     assert slope(c + step) >= 0 or c > 1023.9
     # The middle of equally good ones, which prefers neither class.
     assert fit_intercept(LOSSES["hinge"], np.array([-7.0, 3.0]), np.array([-1.0, 1.0])) == pytest.approx(2.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("far", [50.0, 290.0])
+def test_an_intercept_that_is_far_off_takes_few_trials(far):
+    """Where the derivative rises as e^z, secants from its steep part go on in steps of 1."""
+    trials = []
+    loss = SimpleNamespace(residual=None, derivative=lambda z, y: trials.append(z) or np.exp(z) - y)
+    assert fit_intercept(loss, np.array([far]), np.ones(1), limited=False) == pytest.approx(-far)
+    assert len(trials) < 64
 
 
 @pytest.mark.parametrize("scaling", ["minmax", "maxabs"])
