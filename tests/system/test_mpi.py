@@ -35,23 +35,6 @@ def until(condition):
         time.sleep(0.05)
 
 
-def described(document):
-    """What a run says, but for times, counters, messages between ranks, and files."""
-    epochs = [{k: v for k, v in epoch.items() if "second" not in k} for epoch in document["epochs"]]
-    return {k: v for k, v in document.items() if k not in ("out", "epochs", "message_times")} | {"epochs": epochs}
-
-
-@pytest.mark.slow
-def test_four_ranks_end_with_the_bits_of_one_process(data, tmp_path):
-    words = (data, "--epochs", 3, "--batch", 64, "--validation-fraction", 0.2, "--test", data, "--json")
-    status, one, _ = train(*words, "--workers", 4)
-    assert status == 0
-    status, four, err = train(*words, "--out", tmp_path / "model", ranks=4)
-    assert (status, err) == (0, [])
-    assert described(json.loads(four)) == described(json.loads(one)), "printed once"
-    assert (tmp_path / "model").exists()
-
-
 @pytest.mark.parametrize(("merge", "messages"), [("auto", None), ("3", [3, 3, 2])])
 def test_messages_are_planned_or_given(data, merge, messages):
     """How many micro-batches travel in one; what it takes is predicted and measured."""

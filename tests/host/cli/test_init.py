@@ -75,17 +75,6 @@ def test_it_is_the_warm_start_of_the_estimators(case):
         assert second.training["configuration"]["sparse"]
 
 
-def test_targets_are_scaled_as_before():
-    """Targets that are twice as large are learned in the old unit."""
-    X, y = load_diabetes(return_X_y=True)
-    np.savez("first.npz", X=X, y=y)
-    np.savez("second.npz", X=X, y=2 * y + 1)
-    first = train("first.npz", "model", "--loss", "squared", "--epochs", 3)
-    second = train("second.npz", "again", "--init", "model", "--epochs", 20)
-    assert second.labels == first.labels
-    assert second.training["metrics"]["train_r2"] > 0.4
-
-
 def test_models_of_earlier_versions():
     """They lack the scaling, and are good for all else."""
     train("iris:1", "model", "--epochs", 1)

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn import metrics
 from sklearn.datasets import load_breast_cancer, load_iris
 from support.command_line import run
 
 from p4sgd.host.data import read_dataset
-from p4sgd.host.losses import LOSSES
 from p4sgd.host.training.model_file import load_model
 
 CANCER = load_breast_cancer()
@@ -163,35 +161,6 @@ def test_models_remember_the_columns_that_are_no_features(prepared):
     write_table("two.csv", ["b", "a", "note", "more"], [(x[1], x[0], 1, 2) for x in x.tolist()])
     done = run("evaluate", "model", "two.csv", status=2)
     assert "two.csv: the label column answer is missing: --label-column names it, of note, more" in done.stderr
-
-
-def test_metrics_are_those_of_scikit_learn(model):
-    found, z = (
-        evaluated("breast_cancer", model=model),
-        load_model(model).decision_function(read_dataset("breast_cancer")),
-    )
-    truth, classes = CANCER.target, (z > 0).astype(int)
-    assert {name: found[name] for name in found.keys() - {"model", "data", "samples", "loss"}} == {
-        "accuracy": metrics.accuracy_score(truth, classes),
-        "balanced_accuracy": metrics.balanced_accuracy_score(truth, classes),
-        "log_loss": metrics.log_loss(truth, LOSSES["logistic"].probabilities(z)),
-        "auc": metrics.roc_auc_score(truth, z),
-        "average_precision": metrics.average_precision_score(truth, z),
-        "f1": metrics.f1_score(truth, classes),
-        "classes": [0, 1],
-        "confusion_matrix": metrics.confusion_matrix(truth, classes).tolist(),
-    }
-    train("diabetes", "--loss", "squared", "--epochs", 3)
-    data = read_dataset("diabetes")
-    values, found = load_model(Path("model")).predict(data), evaluated("diabetes")
-    assert {name: found[name] for name in found.keys() - {"model", "data", "samples", "loss"}} == {
-        "r2": metrics.r2_score(data.labels, values),
-        "rmse": metrics.root_mean_squared_error(data.labels, values),
-        "mae": metrics.mean_absolute_error(data.labels, values),
-        "mse": metrics.mean_squared_error(data.labels, values),
-    }
-    assert f"{found['mae']:.6g}" in run("evaluate", "model", "diabetes").stdout
-    assert predicted("diabetes").split() == list(map(repr, values.tolist()))
 
 
 def test_metrics_that_are_not_defined(model):

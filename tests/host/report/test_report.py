@@ -5,8 +5,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -278,34 +276,3 @@ def test_after_ctrl_c_and_resumed():
     # Nothing is left to do but the report.
     TrainingRun(TrainingRequest(resume=Path("c"), report=Path("again.html"))).execute()
     assert "of 4" in Page("again.html").text
-
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.mark.skipif(BROWSER is None, reason="there is no browser")
-def test_a_browser_shows_it(tmp_path):
-    """Its colours follow the scheme, and nothing is wider than the window."""
-    from matplotlib.image import imread
-
-    train("breast_cancer", "--epochs", 2, "--validation-fraction", 0.25)
-    probe = "<script>document.title = document.documentElement.scrollWidth</script></body>"
-    Path("probe.html").write_text(Path("run.html").read_text().replace("</body>", probe))
-    common = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    common += ["--hide-scrollbars", "--window-size=400,1600"]
-
-    def open_in_browser(*words):
-        done = subprocess.run([*common, *words], capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    title = re.search(r"<title>(\d+)</title>", open_in_browser("--dump-dom", f"file://{tmp_path}/probe.html"))
-    assert int(title[1]) <= 500, "browsers may refuse to make their window narrower than 500"
-    brightness = []
-    for words in ([], ["--force-dark-mode"]):
-        open_in_browser(*words, f"--screenshot={tmp_path / 'shot.png'}", f"file://{tmp_path}/run.html")
-        picture = imread(tmp_path / "shot.png")[..., :3]
-        assert picture.std() > 0.05, "something is drawn"
-        brightness.append(np.median(picture))
-    assert brightness[0] > 0.9
-    assert brightness[1] < 0.2

@@ -115,10 +115,17 @@ def test_training_measures_by_all_weights_and_other_samples_by_their_own():
 def test_scores_of_classes_are_scikit_learn_s():
     data = dataset()
     model = run(data).model
-    z, found = model.decision_function(data), score(model, data)
-    for name, function in (("auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
-        assert found[name] == pytest.approx(function(data.labels, z, sample_weight=data.sample_weights)), name
-        assert found[name] != pytest.approx(function(data.labels, z)), name
+    z, found, how = model.decision_function(data), score(model, data), {"sample_weight": data.sample_weights}
+    for name, function, given in (
+        ("auc", metrics.roc_auc_score, z),
+        ("average_precision", metrics.average_precision_score, z),
+        ("log_loss", metrics.log_loss, 1 / (1 + np.exp(-z))),
+        ("accuracy", metrics.accuracy_score, z > 0),
+        ("balanced_accuracy", metrics.balanced_accuracy_score, z > 0),
+        ("f1", metrics.f1_score, z > 0),
+    ):
+        assert found[name] == pytest.approx(function(data.labels, given, **how)), name
+        assert found[name] != pytest.approx(function(data.labels, given)), name
 
 
 @pytest.mark.parametrize(
