@@ -21,7 +21,7 @@ from p4sgd.hw.spec.packet import ROUND_BITS
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, command_line, maybe, report
+from campaign.runner import Outcome, main, maybe
 from support.jobs import Job, random_job, run_on
 
 CONFIG = WorkerConfig.tiny()
@@ -131,11 +131,5 @@ def run(seed: int) -> Outcome:
     return Outcome(seed, counts)
 
 
-def main() -> int:
-    """Run it and print one table."""
-    options = command_line(__doc__, runs=1000).parse_args()
-    return report(run, options, "python tests/campaign/cluster.py", FIGURES, batch=TRAININGS)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, FIGURES, runs=1000, batch=TRAININGS))

@@ -35,7 +35,7 @@ from p4sgd.host.training.model_file import load_model
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, command_line, report
+from campaign.runner import Outcome, main
 from support.command_line import run as run_command
 from support.data_files import FORMATS, make_samples, write_data
 from support.images import check_same
@@ -168,12 +168,6 @@ def run(seed: int) -> Outcome:
     return Outcome(seed, counts, failure and f"{name}: {failure}")
 
 
-def main() -> int:
-    """Run it and print one table."""
-    options = command_line(__doc__, runs=10_000).parse_args()
-    originals()  # before other processes are forked
-    return report(run, options, "python tests/campaign/damage.py", FIGURES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    originals()  # before other processes are forked
+    sys.exit(main(__doc__, run, FIGURES, runs=10_000))

@@ -35,7 +35,7 @@ from p4sgd.sim.network.endpoint import Endpoint
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
 from campaign.damage import damaged
-from campaign.runner import Outcome, command_line, report
+from campaign.runner import Outcome, main
 from support.aggregator_model import Aggregator
 from support.batch import answers_of
 from support.switch import MAC, from_worker, job_of, worker_mac
@@ -195,11 +195,5 @@ def run(seed: int) -> Outcome:
     return Outcome(seed, counts, failure)
 
 
-def main() -> int:
-    """Run it and print one table."""
-    options = command_line(__doc__, runs=1_000_000).parse_args()
-    return report(run, options, "python tests/campaign/messages.py", FIGURES, batch=MESSAGES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, FIGURES, runs=1_000_000, batch=MESSAGES))

@@ -13,7 +13,6 @@ import sys
 from array import array
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from p4sgd.host.aggregators.seats import seats_of
@@ -22,7 +21,7 @@ from p4sgd.sim.network.endpoint import Endpoint
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, command_line, maybe, report
+from campaign.runner import Outcome, main, maybe
 from conformance.mutants import MUTANTS
 from support.aggregator_model import Aggregator
 from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
@@ -170,14 +169,5 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
     )
 
 
-def main() -> int:
-    """Run it and print one table."""
-    parser = command_line(__doc__, runs=100_000)
-    parser.add_argument("--variant", choices=VARIANTS, default="Aggregator", metavar="NAME", help="one with a mistake")
-    options = parser.parse_args()
-    command = f"python tests/campaign/protocol.py --variant {options.variant}"
-    return report(partial(run, variant=options.variant), options, command, FIGURES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, FIGURES, runs=100_000, variants=VARIANTS))

@@ -2,10 +2,12 @@
 
 import argparse
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 
 _CHUNK = 20
@@ -26,23 +28,30 @@ def maybe(rng: random.Random, most: float) -> float:
     return rng.choice([0.0, rng.uniform(0, most)])
 
 
-def command_line(doc: str | None, runs: int) -> argparse.ArgumentParser:
-    """The command line of a campaign: its docstring, and the options of every campaign."""
+def main(
+    doc: str | None,
+    run: Callable[..., Outcome],
+    figures: Iterable[str],
+    *,
+    runs: int,
+    batch: int = 1,
+    variants: Iterable[str] = (),
+) -> int:
+    """A campaign as a program, of whose docstring: print failures, with what repeats them, and these figures.
+
+    ``run`` does ``batch`` runs, of ``variant`` if there are any. Returns the exit status: 1 if any failed.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=runs, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the first (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--only", type=int, metavar="SEED", help="repeat what this seed does")
-    return parser
-
-
-def report(
-    run: Callable[[int], Outcome], options: argparse.Namespace, command: str, names: Iterable[str], *, batch: int = 1
-) -> int:
-    """Run a campaign and print the failures with what repeats them, and the figures of these names.
-
-    ``run`` does ``batch`` runs. Returns the exit status: 1 if any failed.
-    """
+    command = f"python {sys.argv[0]}"
+    if variants:
+        parser.add_argument("--variant", choices=variants, default="Aggregator", metavar="NAME", help="with a mistake")
+    options = parser.parse_args()
+    if variants:
+        run, command = partial(run, variant=options.variant), f"{command} --variant {options.variant}"
     count = -(-options.runs // batch)
     seeds = range(options.seed, options.seed + count) if options.only is None else [options.only]
     jobs = min(options.jobs, len(seeds))
@@ -55,7 +64,7 @@ def report(
                 failed += 1
                 print(f"{outcome.failure}\n  again: {command} --only {outcome.seed}", flush=True)
     print(f"{command}: {time.perf_counter() - begin:,.0f} s")
-    for name in ("runs", *names):
+    for name in ("runs", *figures):
         print(f"{name:>24} {counts[name]:>16,}")
     print(f"{'failed seeds':>24} {failed:>16,}")
     return int(failed > 0)

@@ -11,7 +11,6 @@ import random
 import sys
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from p4sgd.hw.spec.config import WorkerConfig
 
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
-from campaign.runner import Outcome, command_line, report
+from campaign.runner import Outcome, main
 from conformance.mutants import PROGRAM_MUTANTS
 from support.aggregator_model import Aggregator
 from support.jobs import collect, configure, random_job, start
@@ -92,14 +91,5 @@ def run(seed: int, variant: str = "Aggregator") -> Outcome:
     return Outcome(seed, counts, failed and f"{failed}: {job.settings}, {faults}, merge {merge}, lost {lost}")
 
 
-def main() -> int:
-    """Run it and print one table."""
-    parser = command_line(__doc__, runs=100_000)
-    parser.add_argument("--variant", choices=VARIANTS, default="Aggregator", metavar="NAME", help="one with a mistake")
-    options = parser.parse_args()
-    command = f"python tests/campaign/stand_ins.py --variant {options.variant}"
-    return report(partial(run, variant=options.variant), options, command, FIGURES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, FIGURES, runs=100_000, variants=VARIANTS))
