@@ -112,6 +112,12 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run"))
 
 
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the test is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores, as many tests wait for other programs."""
     return len(os.sched_getaffinity(0)) + 1

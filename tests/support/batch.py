@@ -1,8 +1,18 @@
-"""Frames through an aggregator that takes many at a time."""
+"""Many frames at a time: in a batch, and through an aggregator."""
 
 import numpy as np
 
+from p4sgd.host.links.batch import FrameBatch
+
 ROOM = 1536
+
+
+def batch_of(*frames):
+    """Frames, one in each row, to be sent."""
+    batch = FrameBatch(len(frames))
+    for row, frame in enumerate(frames):
+        batch.put(row, frame)
+    return batch
 
 
 def answers_of(aggregator, frames, port):

@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 from click.testing import CliRunner, Result
 
 from p4sgd.host.cli.app import main
+
+PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 
 def commands(group=main):

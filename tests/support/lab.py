@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
+from support.command_line import PROGRAM
 from support.namespace import Namespace
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 _TESTS = Path(__file__).parents[1]
 _READY_S = 120
 _FINISH_S = 300

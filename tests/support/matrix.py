@@ -16,7 +16,6 @@ import lzma
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from p4sgd.host.cli.app import main
+from support import mpi
+from support.command_line import PROGRAM
 
 PROBLEMS = {
     # every loss
@@ -305,8 +306,7 @@ def make_data() -> None:
 def p4sgd(words: str, *, apart: bool = False) -> str:
     """Standard output of ``p4sgd``, in this process or one of its own; the error says what it was."""
     if apart:
-        command = [str(Path(sys.executable).with_name("p4sgd")), *words.split()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run([PROGRAM, *words.split()], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"p4sgd {words}: status {done.returncode}: {done.stderr[-400:]}"
         return done.stdout
     out = io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -393,19 +393,9 @@ class Lab:
 
     def _by_ranks(self, words: str, options: str) -> str:
         ranks, _, more = options.partition(" ")
-        program = Path(sys.executable)
-        command = [program.with_name("mpiexec"), "-n", ranks, program.with_name("p4sgd"), "train", *words.split()]
-        environment = os.environ | {"NUMBA_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*map(str, command), *more.split(), "--launcher", "mpi", "--json", "--quiet"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["weights_sha256"])
+        status, out, said = mpi.train(*words.split(), *more.split(), "--json", "--quiet", ranks=ranks)
+        assert status == 0, said
+        return str(json.loads(out)["weights_sha256"])
 
     def _by_cluster(self, words: str, options: str) -> str:
         workers, _, more = options.partition(" ")

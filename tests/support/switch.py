@@ -4,17 +4,13 @@ import contextlib
 import random
 import select
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 from p4sgd.host.experiments import allreduce
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import GROUP_BIT, Packet
 from p4sgd.sim.network.endpoint import Endpoint
-
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 
 MAC = 0x0250_0000_0001
 """The aggregator's address."""

@@ -9,20 +9,18 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bench import default_seed
-from support.command_line import heed_interrupts, run
+from support.command_line import PROGRAM, heed_interrupts, run
 
 from p4sgd.host.errors import P4sgdError
 from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.serve import local_cluster
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 _LIMIT_S = 120
 
 KINDS = ("loss", "duplication", "reordering", "change")

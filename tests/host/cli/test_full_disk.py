@@ -2,21 +2,15 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.command_line import PROGRAM
 from support.disk import small_disk
 
 from p4sgd.host.cli.app import main
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def contents(folder):

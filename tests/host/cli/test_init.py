@@ -14,10 +14,7 @@ from p4sgd import GLMClassifier, GLMRegressor
 from p4sgd import load_model as load_estimator
 from p4sgd.host.training.model_file import load_model, save_model
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def train(data, out, *words):

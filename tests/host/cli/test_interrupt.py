@@ -8,22 +8,19 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command_line import heed_interrupts, run
+from support.command_line import PROGRAM, heed_interrupts, run
 from support.loopback import loopback
 
 from p4sgd.host import training
 from p4sgd.host.training.model_file import load_model
 from p4sgd.sim.emulator import EmulatedDevice
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 EPOCHS = 1_000_000
 
 

@@ -18,9 +18,7 @@ from p4sgd.host.training.model_file import load_model
 CANCER = load_breast_cancer()
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture(scope="module")

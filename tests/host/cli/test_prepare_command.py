@@ -5,19 +5,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bench import default_seed
-from support.command_line import run
+from support.command_line import PROGRAM, run
 from support.data_files import write_data
 from support.disk import small_disk
 
 from p4sgd.host.image import file, open_image
 from p4sgd.host.training.model_file import load_model
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 PEAK = """
 import atexit, pathlib, sys
 from p4sgd.host.cli.app import main

@@ -7,13 +7,13 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import command_line
+from support.command_line import PROGRAM
 from support.failing_device import FailingDevice
 from support.tensor_file import rewrite
 
@@ -22,13 +22,10 @@ from p4sgd.host.data import read_dataset
 from p4sgd.host.training import load_checkpoint
 from p4sgd.host.training.model_file import load_model
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 RUN = ["breast_cancer", "--epochs", "5", "--batch", "32", "--test", "breast_cancer"]
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 run = functools.partial(command_line.run, "train")

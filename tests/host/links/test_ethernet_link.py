@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from support.batch import batch_of
 from support.bench import default_seed
 from support.namespace import Namespace
 
@@ -43,13 +44,6 @@ def ends(namespace):
 
 def frame_of(size=64, destination=b"\x02\0\0\0\0\1", ethertype=ETHERTYPE, fill=b"x"):
     return destination + bytes(6) + ethertype + fill * (size - 14)
-
-
-def batch_of(*frames):
-    batch = FrameBatch(len(frames))
-    for row, frame in enumerate(frames):
-        batch.put(row, frame)
-    return batch
 
 
 def receive(link, seconds=10.0):

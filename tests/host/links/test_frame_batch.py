@@ -11,18 +11,12 @@ from ipaddress import IPv4Address
 
 import numpy as np
 import pytest
+from support.batch import batch_of
 from support.bench import default_seed
 
 from p4sgd.host.links.batch import ROOM, FrameBatch
 from p4sgd.hw.spec.packet import ETHERTYPE, MOST_BYTES, MOST_MICRO_BATCHES, frame_bytes
 from p4sgd.hw.spec.udp import PORT, PROGRAM_PORTS, address_of, socket_address_of
-
-
-def batch_of(frames):
-    batch = FrameBatch(len(frames))
-    for row, frame in enumerate(frames):
-        batch.put(row, frame)
-    return batch
 
 
 def test_sockets_that_are_full_or_gone_and_frames_that_are_too_long():
@@ -37,7 +31,7 @@ def test_sockets_that_are_full_or_gone_and_frames_that_are_too_long():
         assert ROOM > MOST_BYTES
         batch.put(0, b"y" * 4000)
         assert batch.frame(0) == b"y" * ROOM
-        batch = batch_of([bytes(1500)] * 2000)
+        batch = batch_of(*[bytes(1500)] * 2000)
         lost = batch.frames_out.send(one.fileno(), np.arange(2000))
         assert {type(error) for error in lost} == {BlockingIOError}
         count = 0
@@ -70,7 +64,7 @@ def test_destinations_are_named(pick):
     addresses = [prefix << 32 | end for prefix in prefixes for end in ends]
     addresses += [pick.choice(prefixes) << 32 | pick.getrandbits(32) for _ in range(2000)]
     pick.shuffle(addresses)
-    batch = batch_of([address.to_bytes(6, "big") for address in addresses])
+    batch = batch_of(*(address.to_bytes(6, "big") for address in addresses))
     rows = np.array(pick.sample(range(len(addresses)), len(addresses) // 2))
     expected = {}
     for row in rows.tolist():

@@ -12,6 +12,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether, getmacbyip
 from scapy.packet import Raw
+from support.batch import batch_of
 from support.bench import default_seed
 from support.corruption import CorruptingCable
 from support.loopback import loopback
@@ -44,13 +45,6 @@ def frame_between(source, destination, payload):
 def receive(link, seconds=10.0):
     assert select.select([link], [], [], seconds)[0], "nothing comes"
     return link.receive()
-
-
-def batch_of(*frames):
-    batch = FrameBatch(len(frames))
-    for row, frame in enumerate(frames):
-        batch.put(row, frame)
-    return batch
 
 
 def test_frames_of_version_2_in_batches(opened):

@@ -25,9 +25,7 @@ SECTIONS = ["next", "training", "quality", "coefficients", "options"]
 VOID = {"meta", "br"}
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 class Page(HTMLParser):

@@ -28,10 +28,7 @@ from p4sgd.host.training.options import Fact, declarations, options_with
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def test_a_plan_writes_nothing_and_its_execution_does():
