@@ -107,7 +107,8 @@ class Dataset:
     communicator: Communicator = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", checked(self.features, self.name))
+        if self.row_order is None:  # else they are those of a data set in another order
+            object.__setattr__(self, "features", checked(self.features, self.name))
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.float64))
         if self.samples == 0:
             raise UserError(f"{self.name}: there are no samples")

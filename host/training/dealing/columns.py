@@ -237,8 +237,14 @@ class _Dealer:
 def heat_order(heat: HeatArray, total: int) -> ColumnArray:
     """The job's order of ``total`` features, by the samples that have each, (features,): the hottest first, then by
     their number, the bias last: int32 (total,)."""
-    order = np.arange(total, dtype=np.int32)
-    order[: heat.size] = np.argsort(-heat, kind="stable")
+    order, bits = np.arange(total, dtype=np.int32), total.bit_length()
+    # Words with the feature in the lowest bits: a stable argsort takes several times as long.
+    words = np.subtract(heat.max(), heat, dtype=np.int64)
+    words <<= bits
+    words |= order[: heat.size]
+    words.sort()
+    words &= (1 << bits) - 1
+    order[: heat.size] = words
     return order
 
 
