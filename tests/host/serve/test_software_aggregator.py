@@ -9,8 +9,9 @@ import subprocess
 import time
 
 import pytest
+from support.command_line import PROGRAM
 from support.namespace import Namespace
-from support.switch import MAC, PROGRAM, from_worker, job_of, running, serving, worker_mac
+from support.switch import MAC, from_worker, job_of, running, serving, worker_mac
 
 from p4sgd.host.links import open_link
 from p4sgd.host.rpc.address import ControlAddress
