@@ -127,7 +127,7 @@ def fingerprint(path: Path) -> str:
 def write_error(path: Path, error: OSError, size: int | None = None) -> UserError:
     """The error to raise for a file, of ``size`` bytes if known, that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        needed = f", {size / 1e6:,.1f} MB are needed" if size else ""
+        needed = f", {size:,} bytes are needed" if size else ""
         return UserError(f"{path}: cannot write: the disk is full{needed}: free some space or choose another folder")
     return UserError(f"{path}: cannot write: {error.strerror or error}")
 

@@ -17,6 +17,7 @@ from p4sgd.host.cli import options
 from p4sgd.host.cli.app import FAILED
 from p4sgd.host.cli.output import Output
 from p4sgd.host.errors import P4sgdError, UserError
+from p4sgd.host.files import write_error
 from p4sgd.host.training.options import names_in
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def writing(out: Path, *refused: type[Exception]) -> Iterator[None]:
     except reported as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"{out}: cannot write: {error.strerror or error}") from error
+        raise write_error(out, error) from error
 
 
 @click.command()
@@ -364,7 +365,8 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     for name, remedy in report.remedies.items():
         output.say(f"{name}: {remedy}")
     if problems:
-        raise UserError(f"{folder}: {len(problems)} problems: mend them as said above, or generate the folder again")
+        found = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        raise UserError(f"{folder}: {found}: mend what is said above, or generate the folder again")
     output.say(f"nothing wrong: {', '.join(report.done)}")
     if changed:
         what = "edited, as far as files may be" if "edits" in report.done else "edited, and not compared"

@@ -48,6 +48,15 @@ def test_full_disk(tmp_path, model, words, out, limit, older):
     assert contents(tmp_path) == before
 
 
+def test_a_folder_on_a_full_disk(tmp_path):
+    with small_disk(1024):
+        done = CliRunner().invoke(main, ["switch", "build", "--target", "tofino", "--out", "out"])
+    assert done.exit_code == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "out: cannot write: the disk is full: free some space" in line
+    assert contents(tmp_path) == {}
+
+
 @pytest.mark.parametrize("words", ["predict MODEL breast_cancer --probabilities", "data synth rcv1 --scale 0.01"])
 def test_full_disk_at_the_end_of_a_program(tmp_path, model, words):
     """Python closes files when it exits, which must not fail once more."""
