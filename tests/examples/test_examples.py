@@ -101,9 +101,8 @@ def test_a_loss_that_cannot_be_used_is_refused(plugins, tmp_path, monkeypatch, a
     assert stderr.count("\n") == 1
 
 
-def test_a_model_says_what_it_lacks(plugins, tmp_path, monkeypatch):
+def test_a_model_says_what_it_lacks(plugins, monkeypatch, own_folder):
     """The weights are those of any workers; without the file, predictions name it."""
-    monkeypatch.chdir(tmp_path)
     words = ["train", "diabetes", "--loss", "log_cosh", "--epochs", "2", "--json"]
 
     def weights(*more):

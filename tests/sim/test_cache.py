@@ -21,9 +21,8 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_folder_is_the_users(tmp_path, monkeypatch):
+def test_the_folder_is_the_users(tmp_path, monkeypatch, own_folder):
     """Absolute, as the simulator runs in a folder of its own; some users, as in containers, have no home."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("P4SGD_CACHE", "some/folder")
     assert cache_directory() == tmp_path / "some" / "folder"
     monkeypatch.setenv("P4SGD_CACHE", "")

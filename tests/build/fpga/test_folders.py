@@ -49,9 +49,8 @@ def test_every_file_says_how_it_was_made(kind, folder):
 
 
 @pytest.mark.slow
-def test_the_same_bytes_by_the_command_line(kind, folder, tmp_path, monkeypatch):
+def test_the_same_bytes_by_the_command_line(kind, folder, tmp_path, own_folder):
     """In another process, whose sets have another order."""
-    monkeypatch.chdir(tmp_path)
     make, check = (command.split()[1:] for command in FOLDERS[kind])
     done = p4sgd(*make, PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr

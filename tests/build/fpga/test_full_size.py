@@ -19,13 +19,12 @@ def _below_the_command(folder, name):
 
 
 @pytest.mark.slow
-def test_a_worker_of_full_size(tmp_path, monkeypatch):
+def test_a_worker_of_full_size(tmp_path, own_folder):
     """The second folder is made by another process, whose sets have another order.
 
     Verilator, which takes as long as to generate a folder, reads the first one, by the command that checks it; the
     Verilog of the second is the same.
     """
-    monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
         run(*command.split()[1:])
     vitis, vivado = tmp_path / "worker", tmp_path / "vivado"

@@ -78,8 +78,7 @@ def test_the_folder_is_whole(tmp_path):
     assert used - defined == {"IBUF", "IBUFDS", "OBUFT", "BUFG", "FDPE"}
 
 
-def test_nothing_depends_on_place_or_time(demo_folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_nothing_depends_on_place_or_time(demo_folder, tmp_path, own_folder):
     done = p4sgd(*COMMAND.split()[1:], PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     for path in demo_folder.iterdir():

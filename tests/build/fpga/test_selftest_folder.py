@@ -72,9 +72,8 @@ def test_ports_are_those_of_the_worker(selftest_folder, vitis_folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_folders_of_the_boards(name, tmp_path, monkeypatch):
+def test_folders_of_the_boards(name, tmp_path, own_folder):
     """Every port is tested on the die of the engine that has it at the worker. One is made as README.md does."""
-    monkeypatch.chdir(tmp_path)
     out, board = tmp_path / "selftest", BOARD_OF[name]
     if name == "u280":
         for command in COMMANDS:

@@ -46,9 +46,8 @@ def test_files_are_complete_and_marked(generated):
 
 
 @pytest.mark.slow
-def test_same_bytes_in_another_process(tmp_path, monkeypatch):
+def test_same_bytes_in_another_process(tmp_path, own_folder):
     """Nothing depends on the folder, on the order of sets or dictionaries, or on the clock."""
-    monkeypatch.chdir(tmp_path)
     done = p4sgd(*COMMAND.split()[1:], PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
     for path in generate(NamedConfig.of("small"), tmp_path / "again"):

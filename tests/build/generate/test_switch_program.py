@@ -66,9 +66,8 @@ def test_the_command_says_what_is_next(no_compiler, tmp_path):
     assert [command.split()[0] for command in document["next"]] == ["cd", "for", "simple_switch_grpc", "p4sgd"]
 
 
-def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, monkeypatch):
+def test_what_is_next_for_a_tofino_finds_its_files_from_anywhere(no_compiler, tmp_path, own_folder):
     """The configuration names them by what the compiler is told, and bf_switchd looks in the SDE's folder otherwise."""
-    monkeypatch.chdir(tmp_path)
     done = run("switch", "build", "--target", "tofino", "--slots", 64, "--jobs", 2, "--out", "an out", "--json")
     compiling, starting, deploying = json.loads(done.stdout)["next"]
     folder = f"{tmp_path}/an out/tofino"

@@ -395,8 +395,7 @@ def test_one_line_says_what_is_wrong(files, monkeypatch, words, says):
 @pytest.mark.parametrize(
     "damage", ["missing", "empty", "text", "cut", "folder", "other", "version", "kind", "loss", "labels", "training"]
 )
-def test_files_that_are_no_models_or_checkpoints(files, tmp_path, monkeypatch, file, words, damage):
-    monkeypatch.chdir(tmp_path)
+def test_files_that_are_no_models_or_checkpoints(files, file, words, damage, own_folder):
     path, whole = Path(file), (files / file).read_bytes()
     content = {"empty": b"", "text": b"weights: 1, 2, 3\n", "cut": whole[:-8]}
     parts = {"version": "99", "loss": "cubic", "labels": {}, "training": []}
@@ -418,9 +417,8 @@ def test_files_that_are_no_models_or_checkpoints(files, tmp_path, monkeypatch, f
         assert re.search(f"not a {'model file' if file == 'model' else 'checkpoint'} of p4sgd: .*--", line), line
 
 
-def test_files_that_are_to_be_replaced(files, tmp_path, monkeypatch):
+def test_files_that_are_to_be_replaced(files, own_folder):
     """A file that may be anybody's, if one says so; an empty one is nobody's; and one's own checkpoint."""
-    monkeypatch.chdir(tmp_path)
     for words in (
         "data synth rcv1 --scale 0.001 --out x.libsvm",
         f"predict {files / 'model'} breast_cancer --out p.csv",
@@ -434,9 +432,8 @@ def test_files_that_are_to_be_replaced(files, tmp_path, monkeypatch):
     run("predict", str(files / "model"), "breast_cancer", "--out", "p.csv")
 
 
-def test_what_just_passes(tmp_path, monkeypatch):
+def test_what_just_passes(own_folder):
     """A folder named as a built-in data set; options for one of two formats; a micro-batch that just fits the FIFO."""
-    monkeypatch.chdir(tmp_path)
     Path("iris").mkdir()
     Path("train.csv").write_text("1;2;0\n3;4;1\n" * 8)
     Path("test.libsvm").write_text("1 1:1 2:3\n0 1:2\n")

@@ -85,8 +85,7 @@ def test_a_command_alone_shows_its_help(words):
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT is set in the environment: remove it"),
     ],
 )
-def test_environments_that_cannot_work(name, value, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_environments_that_cannot_work(name, value, says, own_folder):
     Path("broken.py").write_text("LOSSES = {}\nimport nowhere\n")
     done = CliRunner().invoke(main, ["info"], env={name: value})
     assert (done.exit_code, done.stdout) == (2, "")

@@ -51,9 +51,8 @@ def test_start_and_help_import_nothing_heavy():
     ("data", "needed"),
     [("breast_cancer", ""), ("data.npy", ""), ("data.csv", "pyarrow"), ("data.svm", "scipy.sparse"), ("prepared", "")],
 )
-def test_training_imports_only_what_it_needs(data, needed, tmp_path, monkeypatch):
+def test_training_imports_only_what_it_needs(data, needed, own_folder):
     """Numba needs scipy.linalg and scipy.special where it compiles."""
-    monkeypatch.chdir(tmp_path)
     samples = np.arange(64.0).reshape(16, 4) % 7
     samples[:, -1] = np.arange(16) % 2
     np.save("data.npy", samples)

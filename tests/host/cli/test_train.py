@@ -89,8 +89,7 @@ def test_the_split_of_sparse_data_is_shown(tmp_path):
     ("data", "kind", "why"),
     [("breast_cancer", "standard", "dense"), ("sparse.libsvm", "none", "sparse"), ("wild.csv", "standard", "dense")],
 )
-def test_the_scaling_that_auto_takes_is_told(tmp_path, monkeypatch, data, kind, why):
-    monkeypatch.chdir(tmp_path)
+def test_the_scaling_that_auto_takes_is_told(data, kind, why, own_folder):
     Path("sparse.libsvm").write_text("1 1:2 99:1\n-1 2:1\n" * 8)
     Path("wild.csv").write_text("height,weight,y\n9e9,9e9,0\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(300)))
     told = [run(data, "--epochs", 1), command_line.run("data", "prepare", data, "--out", "folder")]
@@ -131,9 +130,8 @@ def test_every_training_option_is_an_option():
     assert document["options"] == options.to_json() | given
 
 
-def test_weights_of_classes_may_be_named_again(tmp_path, monkeypatch):
+def test_weights_of_classes_may_be_named_again(own_folder):
     """In any order and spelling, for a folder and a checkpoint."""
-    monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(11).normal(size=(120, 5))
     np.savez("data.npz", X=x, y=np.where(x[:, 0] > 0.5, "spam", "ham"))
     chosen, again, other = (("--class-weight", text) for text in ("spam=4,ham=0.5", "ham=.5,spam=4.0", "spam=2"))

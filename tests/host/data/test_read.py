@@ -45,8 +45,7 @@ def test_one_class_against_the_rest(name):
         read_dataset("diabetes:3")
 
 
-def test_a_file_of_that_name_needs_a_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_of_that_name_needs_a_path(tmp_path, own_folder):
     (tmp_path / "iris").write_text("1,2,0\n")
     assert [read_dataset(name).samples for name in ("iris", "./iris", tmp_path / "iris")] == [150, 1, 1]
 

@@ -131,8 +131,7 @@ def tables(folder, id):
         ("--only E5 --out broken", "broken/E4.json: not the record of an experiment: .*: delete it"),
     ],
 )
-def test_bad_input(words, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input(words, message, own_folder):
     for name in ("report.md", "others/report.md", "broken/E4.json"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("{}")

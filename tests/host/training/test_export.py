@@ -313,8 +313,7 @@ def test_targets_with_different_classes():
     assert session.run(["label"], {"features": features})[0].tolist() == ours(model, features)[0]
 
 
-def test_the_command(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_command(monkeypatch, own_folder):
     run("train", "breast_cancer", "--epochs", 3, "--out", "model", "--quiet")
     document = json.loads(run("export", "model", "--to", "sklearn", "--out", "m.pkl", "--json").stdout)
     assert document == {"model": "model", "to": "sklearn", "out": "m.pkl", "bytes": Path("m.pkl").stat().st_size}

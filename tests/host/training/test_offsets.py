@@ -124,15 +124,6 @@ def test_classes_with_offsets(tmp_path):
     assert np.array_equal(found, rest.predict_proba(X[:, 1:], offset=f))
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "modified_huber"])
-def test_offsets_of_zero_change_next_to_nothing(loss):
-    rng, X, score = table(500)
-    y = score > rng.logistic(scale=0.5, size=score.size)
-    plain, zero = GLMClassifier(loss=loss).fit(X, y), GLMClassifier(loss=loss).fit(X, y, offset=np.zeros(score.size))
-    found = [each.model_.training["metrics"]["train_loss"] for each in (plain, zero)]
-    assert found[1] == pytest.approx(found[0], rel=2e-3)
-
-
 def test_metadata_routing():
     rng, X, score = table(300)
     e = np.exp(rng.normal(size=score.size))

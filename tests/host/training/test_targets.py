@@ -128,8 +128,7 @@ def test_columns_beside_texts_and_gaps_are_targets(tmp_path):
         read_dataset(**write(*rows[:2], ",blue,4,", *rows[3:]))
 
 
-def test_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line(own_folder):
     data = targets()
     columns = dict(zip([*"abcdefghi", *NAMES], [*data.features.T, *data.labels.T], strict=True)) | {
         "id": np.full(90, 7)
