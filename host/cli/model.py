@@ -340,9 +340,10 @@ def export(model: Path, kind: str, out: Path, overwrite: bool, float32: bool, ou
 
     Both predict on raw features as p4sgd predict does, up to roundings of float64, and need no p4sgd. onnx needs the
     package onnx (pip install 'p4sgd[export]'). Its graph takes features in float64 and returns label, activation and,
-    if the loss gives them, probabilities; of a regression prediction. sklearn is a fitted LogisticRegression,
-    SGDClassifier, LinearSVC, LinearRegression, PoissonRegressor, GammaRegressor or TweedieRegressor for pickle.load or
-    joblib.load. Load a pickle only if you know who wrote it.
+    if the loss gives them, probabilities; of a regression prediction. After training with offsets or exposures it also
+    takes offset or exposure, of shape (samples,). sklearn is a fitted LogisticRegression, SGDClassifier, LinearSVC,
+    LinearRegression, PoissonRegressor, GammaRegressor or TweedieRegressor for pickle.load or joblib.load. Load a pickle
+    only if you know who wrote it.
 
     Of a table with texts, dates, gaps or truth values both take the columns: for onnx each is an input of its name, of
     shape (samples, 1), texts as texts and empty if they are missing, truth values as 0 and 1, dates as days since 1970
