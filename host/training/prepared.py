@@ -119,7 +119,7 @@ class Targets:
             return 1.0
         y, weights, _ = self.terms(loss)
         mean = average(np.exp(y) if loss.task is Task.POSITIVE else y, weights)
-        return 2 * average(loss.value(np.full_like(y, math.log(mean)), y), weights)
+        return 2 * average(loss.value(np.full_like(y, math.log(mean)), y), weights) if mean else 0.0  # all are 0
 
     def integers(self, options: TrainingOptions, name: str) -> tuple[IntArray, IntArray | None]:
         """Of a single row, `LABEL` integers, and `IMPORTANCE` integers by which residuals are multiplied: the weights
