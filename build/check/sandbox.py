@@ -57,24 +57,6 @@ class Call(NamedTuple):
         return self.others[-1].rpartition("/")[2] if self.command in _READERS else None
 
 
-class Made(NamedTuple):
-    """IP of the vendor's, or a cell of it in a block design, that a script makes."""
-
-    kind: str
-    name: str
-    call: Call  # that made it
-    parameters: dict[str, tuple[str, Call]]  # the last values, without braces, and the calls that set them
-
-    def value(self, name: str) -> str:
-        """Value of a parameter, ``not set`` if there is none."""
-        return self.parameters[name][0] if name in self.parameters else "not set"
-
-    def wrong(self, name: str, reason: str) -> Problem:
-        """That a parameter is not what it should be."""
-        call = self.parameters[name][1] if name in self.parameters else self.call
-        return Problem(call.file, f"{name} of {self.name} is {self.value(name)}; {reason}", call.line)
-
-
 class Run(NamedTuple):
     """Result of running a script."""
 
@@ -87,23 +69,6 @@ class Run(NamedTuple):
         """Values of `set_property` by the object, as the sandbox names it, and the property."""
         calls = (call.others for call in self.calls if call.command == "set_property" and len(call.others) == 3)
         return {(owner, name): value for name, value, owner in calls}
-
-    @property
-    def made(self) -> list[Made]:
-        """IP that the script makes."""
-        found: dict[str, Made] = {}  # by what stands for it
-        for call in self.calls:
-            if call.command == "create_ip":
-                name = call.option("module_name") or ""
-                found[f"get_ips {name}"] = Made(call.option("name") or "", name, call, {})
-            elif call.command == "create_bd_cell":
-                name, vlnv = call.others[0], call.option("vlnv") or "::"
-                found[f"create_bd_cell {name}"] = Made(vlnv.split(":")[2], name, call, {})
-            elif call.command == "set_property" and call.others and call.others[-1] in found:
-                settings = call.option("dict") or " ".join(call.others[:-1])
-                given = re.findall(r"CONFIG\.(\w+) +(?:\{([^}]*)\}|(\S+))", settings)
-                found[call.others[-1]].parameters.update({name: (a or b, call) for name, a, b in given})
-        return list(found.values())
 
 
 def run_script(folder: Path, script: str, *, seconds: int = 10) -> Run:

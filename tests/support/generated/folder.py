@@ -1,0 +1,94 @@
+"""A generated folder, as checks that compare its files with each other read it: ports of its Verilog, XML, IP."""
+
+import re
+from functools import cached_property
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from p4sgd.build.check.folder import Folder, open_folder, read_ports
+from p4sgd.build.check.problem import Problem
+from p4sgd.build.check.sandbox import Call, Run
+from p4sgd.build.fpga.kernel import Bus, BusKind, find_buses
+from p4sgd.hw.bus.ports import Port
+from p4sgd.hw.spec.aggregator import AggregatorConfig
+from p4sgd.hw.spec.config import WorkerConfig
+
+
+class VendorFolder(Folder):
+    """A folder for AMD's tools; what its files say is read once."""
+
+    @classmethod
+    def open(cls, path) -> "VendorFolder":
+        return cls(path, open_folder(path).manifest)
+
+    @property
+    def worker(self) -> WorkerConfig:
+        """Sizes of the worker, or of the one whose ports a self-test has."""
+        return WorkerConfig(**self.manifest["worker"])
+
+    @property
+    def aggregator(self) -> AggregatorConfig:
+        """Sizes of the aggregator."""
+        return AggregatorConfig(**self.manifest["aggregator"])
+
+    @property
+    def described(self) -> list[str]:
+        """Kernels that have an XML file: Vitis needs it, Vivado does not."""
+        return [name for name in self.kernels if f"{name}.xml" in self.files]
+
+    @cached_property
+    def ports(self) -> dict[str, list[Port]]:
+        """Ports of each kernel's top module."""
+        return {name: read_ports(self.verilog[name], top) for name, top in self.kernels.items()}
+
+    def buses(self, kernel: str, *kinds: BusKind) -> list[Bus]:
+        """Buses of a kernel's top module, those of some kinds or all."""
+        return [bus for bus in find_buses(self.ports[kernel]) if not kinds or bus.kind in kinds]
+
+    @cached_property
+    def xml(self) -> dict[str, ElementTree.Element]:
+        """Element ``kernel`` of each kernel's XML, where there is one."""
+        found = {}
+        for name in self.described:
+            try:
+                element = ElementTree.fromstring(self.text(f"{name}.xml")).find("kernel")
+            except ElementTree.ParseError:
+                element = None
+            if element is not None:
+                found[name] = element
+        return found
+
+
+class Made(NamedTuple):
+    """IP of the vendor's, or a cell of it in a block design, that a script makes."""
+
+    kind: str
+    name: str
+    call: Call  # that made it
+    parameters: dict[str, tuple[str, Call]]  # the last values, without braces, and the calls that set them
+
+    def value(self, name: str) -> str:
+        """Value of a parameter, ``not set`` if there is none."""
+        return self.parameters[name][0] if name in self.parameters else "not set"
+
+    def wrong(self, name: str, reason: str) -> Problem:
+        """That a parameter is not what it should be."""
+        call = self.parameters[name][1] if name in self.parameters else self.call
+        return Problem(call.file, f"{name} of {self.name} is {self.value(name)}; {reason}", call.line)
+
+
+def made_by(run: Run) -> list[Made]:
+    """IP that the script makes."""
+    found: dict[str, Made] = {}  # by what stands for it
+    for call in run.calls:
+        if call.command == "create_ip":
+            name = call.option("module_name") or ""
+            found[f"get_ips {name}"] = Made(call.option("name") or "", name, call, {})
+        elif call.command == "create_bd_cell":
+            name, vlnv = call.others[0], call.option("vlnv") or "::"
+            found[f"create_bd_cell {name}"] = Made(vlnv.split(":")[2], name, call, {})
+        elif call.command == "set_property" and call.others and call.others[-1] in found:
+            settings = call.option("dict") or " ".join(call.others[:-1])
+            given = re.findall(r"CONFIG\.(\w+) +(?:\{([^}]*)\}|(\S+))", settings)
+            found[call.others[-1]].parameters.update({name: (a or b, call) for name, a, b in given})
+    return list(found.values())
