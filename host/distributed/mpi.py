@@ -69,22 +69,13 @@ class MpiCommunicator(Communicator):
         self._ranks.Allreduce(own, total)
         return self._unflagged(total, values.shape)
 
-    def start_sum(
-        self, values: IntArray, owner: int | None = None, *, interruptible: bool = False
-    ) -> Started[IntArray | None]:
+    def start_sum(self, values: IntArray, *, interruptible: bool = False) -> Started[IntArray]:
         own = self._flagged(values) if interruptible else np.ascontiguousarray(values)
         total = np.empty_like(own)
-        if owner is None:
-            request = self._ranks.Iallreduce(own, total)
-        else:
-            request = self._ranks.Ireduce(own, total, root=owner)
+        request = self._ranks.Iallreduce(own, total)
         if interruptible:
             return _Request(request, lambda: self._unflagged(total, values.shape), self._under_way)
-        return _Request(request, lambda: total if owner in (None, self.rank) else None, self._under_way)
-
-    def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
-        buffer = np.ascontiguousarray(values)
-        return _Request(self._ranks.Ibcast(buffer, owner), lambda: buffer, self._under_way)
+        return _Request(request, lambda: total, self._under_way)
 
     def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         own = np.append(values, -float(self.interrupted))
