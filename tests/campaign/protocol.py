@@ -22,10 +22,9 @@ from p4sgd.sim.network.endpoint import Endpoint
 sys.path.append(str(Path(__file__).parents[1]))  # as pytest does
 
 from campaign.runner import Outcome, main, maybe
-from conformance.mutants import MUTANTS
+from conformance.mutants import MUTANTS, Forgetful
 from support.aggregator_model import Aggregator
 from support.faulty_cluster import FaultyCluster, Pauses, Restart, Schedule, StalledError
-from support.forgetful import Forgetful
 from support.lines import Faults
 
 
@@ -38,7 +37,7 @@ class AnyKeyAtWorkers(Endpoint):
 
 
 VARIANTS: dict[str, tuple[type[Aggregator], type[Endpoint]]] = {
-    **{kind.__name__: (kind, Endpoint) for kind in (Aggregator, *MUTANTS)},
+    **{name: (kind, Endpoint) for name, kind in {"Aggregator": Aggregator, **MUTANTS}.items()},
     "AnyKeyAtWorkers": (Aggregator, AnyKeyAtWorkers),
 }
 """By name, the aggregator and the workers of a variant."""

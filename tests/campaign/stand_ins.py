@@ -33,7 +33,7 @@ CONFIGS = (
     WorkerConfig(engines=3, lanes=8, chunks=16, slots=4, sparse=True, table_segments=16),
 )
 FIGURES = ("packets", "lost", "duplicated", "reordered", "with pauses", "with a worker lost", "wrong weights", "stalls")
-VARIANTS = {kind.__name__: kind for kind in (Aggregator, *PROGRAM_MUTANTS)}
+VARIANTS = {"Aggregator": Aggregator, **PROGRAM_MUTANTS}
 MAC = 0x0250_3453_47FF
 
 

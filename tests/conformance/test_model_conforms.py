@@ -60,11 +60,11 @@ def written(geometry):
     return list(hand_written(geometry))
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_fault_is_caught(mutant):
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_is_caught(name):
     """A test of the test: by what is written by hand; a fault in version 2 by random sequences, too."""
-    is_keyed = mutant.__name__ in KEYED_MUTANTS
-    geometry = KEYED if is_keyed else PROGRAM if mutant in PROGRAM_MUTANTS else Geometry()
+    mutant, is_keyed = MUTANTS[name], name in KEYED_MUTANTS
+    geometry = KEYED if is_keyed else PROGRAM if name in PROGRAM_MUTANTS else Geometry()
     seed = default_seed()
     print(f"{mutant.__doc__} P4SGD_SEED={seed}")
     for cases in [written(geometry)] + ([random_cases(KEYED, seed, 10_000)] if is_keyed else []):

@@ -13,23 +13,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import pytest
-from conformance.mutants import (
-    AcknowledgesOnce,
-    AddsBoth,
-    AddsTheParentsSums,
-    AddsTwice,
-    AsksOnce,
-    ClearsBeforeItsParent,
-    CountsLateAcks,
-    IgnoresLateAcks,
-    KeepsItsOwnSums,
-    TakesClearOfAnyRound,
-    TakesFullOfAnyRound,
-    TellsFullOnce,
-    TellsItsWorkersUpward,
-)
+from conformance.mutants import MUTANTS
 from support.aggregator_model import Aggregator
-from support.forgetful import Forgetful
 
 from p4sgd.hw.spec.job import Job, Member, Parent
 from p4sgd.hw.spec.packet import VALUES, PacketType
@@ -329,11 +314,11 @@ class SendsAckOnce(Worker):
 @pytest.mark.parametrize(
     ("machine", "error"),
     [
-        ({"switch": Forgetful}, BegunTooSoonError),
-        ({"switch": AddsTwice}, WrongSumError),
-        ({"switch": TellsFullOnce}, StuckError),
-        ({"switch": IgnoresLateAcks}, StuckError),
-        ({"switch": CountsLateAcks}, StuckError),
+        ({"switch": MUTANTS["Forgetful"]}, BegunTooSoonError),
+        ({"switch": MUTANTS["AddsTwice"]}, WrongSumError),
+        ({"switch": MUTANTS["TellsFullOnce"]}, StuckError),
+        ({"switch": MUTANTS["IgnoresLateAcks"]}, StuckError),
+        ({"switch": MUTANTS["CountsLateAcks"]}, StuckError),
         ({"worker": TakesAny}, WrongSumError),
         ({"worker": TakesAnyClear}, BegunTooSoonError),
         ({"worker": SendsAckOnce}, StuckError),
@@ -368,7 +353,7 @@ class StandsInTooSoon(Worker):
 @pytest.mark.parametrize(
     ("machine", "error"),
     [
-        ({"switch": AddsBoth}, WrongSumError),
+        ({"switch": MUTANTS["AddsBoth"]}, WrongSumError),
         ({"worker": TakesAnyFullEarly}, WrongSumError),
         ({"worker": StandsInTooSoon}, BegunTooSoonError),
     ],
@@ -384,18 +369,18 @@ def test_a_fault_of_stand_ins_is_found(machine, error):
 @pytest.mark.parametrize(
     ("switch", "error"),
     [
-        (AddsTheParentsSums, WrongSumError),
-        (KeepsItsOwnSums, WrongSumError),
-        (TakesFullOfAnyRound, WrongSumError),
-        (TakesClearOfAnyRound, BegunTooSoonError),
-        (ClearsBeforeItsParent, BegunTooSoonError),
-        (AsksOnce, StuckError),
-        (AcknowledgesOnce, StuckError),
-        (TellsItsWorkersUpward, StuckError),
+        ("AddsTheParentsSums", WrongSumError),
+        ("KeepsItsOwnSums", WrongSumError),
+        ("TakesFullOfAnyRound", WrongSumError),
+        ("TakesClearOfAnyRound", BegunTooSoonError),
+        ("ClearsBeforeItsParent", BegunTooSoonError),
+        ("AsksOnce", StuckError),
+        ("AcknowledgesOnce", StuckError),
+        ("TellsItsWorkersUpward", StuckError),
     ],
 )
 def test_a_fault_between_levels_is_found(switch, error):
     """So too of an aggregator with a parent."""
     with pytest.raises(error) as found:
-        search(1, 1, operations=3, switch=switch)
+        search(1, 1, operations=3, switch=MUTANTS[switch])
     print(found.value, *found.value.__notes__)
