@@ -1,11 +1,6 @@
-"""A generated folder, as the checks read it: its manifest, ports of its Verilog, the calls in its scripts.
-
-Regular expressions find ports in the Verilog. yosys could write them as JSON, but that takes 2.5 s and 16 MB for the
-smallest worker.
-"""
+"""A generated folder, as the checks read it: its manifest, and the calls in its scripts."""
 
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,19 +9,7 @@ from typing import Any
 from p4sgd.build.check.sandbox import Run, run_script
 from p4sgd.build.generate.artifacts import ForeignFolderError, read_manifest
 from p4sgd.build.generate.boards import BOARDS, Board
-from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.registry import choices
-from p4sgd.hw.verilog import modules
-
-_PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
-
-_COMMENT = re.compile(r"[ \t]*(/\*.*?\*/|//[^\n]*)", re.DOTALL)
-
-
-def read_ports(text: str, top: str) -> list[Port]:
-    """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations."""
-    found = _PORT.findall(modules(_COMMENT.sub("", text))[top])
-    return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
 
 @dataclass(frozen=True)
@@ -76,11 +59,6 @@ class Folder:
     def text(self, name: str) -> str:
         """Text of a file."""
         return (self.path / name).read_text(encoding="utf-8")
-
-    @cached_property
-    def verilog(self) -> dict[str, str]:
-        """Verilog of each kernel, without comments."""
-        return {name: _COMMENT.sub("", self.text(f"{top}.v")) for name, top in self.kernels.items()}
 
     @cached_property
     def runs(self) -> dict[str, Run]:

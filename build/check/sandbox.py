@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 from p4sgd.build.check.commands import COMMANDS
 from p4sgd.build.check.problem import NoToolError, Problem
 
-_READERS = {"add_files", "read_verilog", "read_xdc"}
-"""Commands whose last argument is a file."""
-
 
 class Call(NamedTuple):
     """A call of one of the vendor's commands in a script."""
@@ -32,13 +29,6 @@ class Call(NamedTuple):
         """Line of the call."""
         return self.places[0][1]
 
-    def option(self, name: str) -> str | None:
-        """Value of an option, None if it is not given."""
-        try:
-            return self.arguments[self.arguments.index(f"-{name}") + 1]
-        except (ValueError, IndexError):
-            return None
-
     @property
     def others(self) -> tuple[str, ...]:
         """Arguments that are neither options nor their values."""
@@ -51,11 +41,6 @@ class Call(NamedTuple):
                 next(words, None)
         return tuple(found)
 
-    @property
-    def file_read(self) -> str | None:
-        """Name of the file that the command reads, if it reads one."""
-        return self.others[-1].rpartition("/")[2] if self.command in _READERS else None
-
 
 class Run(NamedTuple):
     """Result of running a script."""
@@ -63,12 +48,6 @@ class Run(NamedTuple):
     calls: Sequence[Call]
     problems: Sequence[Problem]
     """The error that stopped it, if one did."""
-
-    @property
-    def properties(self) -> dict[tuple[str, str], str]:
-        """Values of `set_property` by the object, as the sandbox names it, and the property."""
-        calls = (call.others for call in self.calls if call.command == "set_property" and len(call.others) == 3)
-        return {(owner, name): value for name, value, owner in calls}
 
 
 def run_script(folder: Path, script: str, *, seconds: int = 10) -> Run:

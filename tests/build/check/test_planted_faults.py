@@ -9,8 +9,7 @@ from support import generated
 from support.generated.folder import VendorFolder
 from support.vendor_folders import NEEDS_TCL, plant
 
-from p4sgd.build.check.check import CHECKS, check
-from p4sgd.build.check.folder import open_folder
+from p4sgd.build.check.check import CHECKS
 
 pytestmark = NEEDS_TCL
 
@@ -41,14 +40,14 @@ FAULTS = {
     ("vitis", "kernels", "package_p4sgd_worker.tcl"): [
         ("kernel 1.0", "kernel 2.0", "version is 2.0, but 1.0"),
     ],
-    ("vitis", "scripts", "p4sgd_cmac.xdc"): [
+    ("vitis", "constraints", "p4sgd_cmac.xdc"): [
         ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
         ("consume_r_gry_reg[*]", "consume_r_gry[*]", r"has no .*/consume_r_gry\[\*\]"),
         ("consume_r_gry_reg[*]", "consume_r_gry_reg", "has no .*/consume_r_gry_reg"),
         ("gt_txusrclk2", "gt_txclk", "the Verilog has no mac/gt_txclk"),
         ("get_ports ap_clk", "get_ports ap_clock", "the Verilog has no ap_clock"),
     ],
-    ("vitis", "scripts", "p4sgd_worker.xdc"): [
+    ("vitis", "constraints", "p4sgd_worker.xdc"): [
         ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no worker/engine\*/table_reg\[\*\]"),
     ],
     ("vitis", "scripts", "package_kernel.tcl"): [
@@ -56,12 +55,14 @@ FAULTS = {
         ("update_compile_order", "update_compile_ordre", "there is no command update_compile_ordre"),
         ("-import_files", "-import_all", "ipx::package_project has no option -import_all"),
         ("ipx::add_port_map $signal", "ipx::add_port_map", "2 to 2 arguments, not 1"),
+    ],
+    ("vitis", "constraints", "package_kernel.tcl"): [
         ("$top.v]", "$top.sv]", r"add_files names p4sgd_\w+.sv"),
     ],
     ("vitis", "packages", "package_kernel.tcl"): [
         ("$name -clock ap_clk", "$name -clock ap_clock", "clocks of buses are .*ap_clock.* should be ap_clk"),
     ],
-    ("vitis", "scripts", "package_p4sgd_cmac.tcl"): [
+    ("vitis", "constraints", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::constraints p4sgd_cmac.xdc\n", "", "is read by no script"),
     ],
     ("vitis", "packages", "package_p4sgd_cmac.tcl"): [
@@ -73,6 +74,8 @@ FAULTS = {
     ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
         ("package_kernel.tcl]", "package_core.tcl]", "package_p4sgd_worker.tcl:2: .* no file .*package_core.tcl"),
         ("p4sgd::make_core", "p4sgd::bake_core", r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core"),
+    ],
+    ("vitis", "constraints", "package_p4sgd_worker.tcl"): [
         ("p4sgd_worker_kernel", "p4sgd_kernel", "add_files names p4sgd_kernel.v"),
     ],
     ("vitis", "packages", "package_p4sgd_worker.tcl"): [
@@ -122,14 +125,14 @@ FAULTS = {
         ("_1/axis_rx p4sgd", "_1/axis_in p4sgd", "cmac_1 has no bus axis_in"),
         (":p4sgd_cmac:", ":p4sgd_mac:", "there is no p4sgd_cmac"),
     ],
-    ("vivado", "scripts", "engine.tcl"): [
+    ("vivado", "constraints", "engine.tcl"): [
         ("p4sgd_worker_engine", "p4sgd_engine", "top module is p4sgd_engine"),
         (" engine_clock.xdc", " worker_clock.xdc", "is read by no script"),
     ],
-    ("vivado", "scripts", "engine_clock.xdc"): [
+    ("vivado", "constraints", "engine_clock.xdc"): [
         ("get_ports clk", "get_ports ap_clk", "the Verilog has no ap_clk"),
     ],
-    ("vivado", "scripts", "p4sgd_cmac.xdc"): [
+    ("vivado", "constraints", "p4sgd_cmac.xdc"): [
         ("shown_held_reg[*]/C", "held_reg[*]/C", "the Verilog has no adapter/counters/held_reg"),
     ],
     ("vivado", "scripts", "floorplan.tcl"): [
@@ -172,7 +175,7 @@ FAULTS = {
         ("p4sgd_cmac1_1.axis_tx:", "p4sgd_cmac_1.axis_tx:", "axis_tx1 and p4sgd_cmac_1.axis_tx are not of the same"),
     ],
     ("demo", "manifest", "heartbeat.v"): [("endmodule", "endmodule ", "was changed")],
-    ("demo", "scripts", "heartbeat.tcl"): [
+    ("demo", "constraints", "heartbeat.tcl"): [
         ("read_xdc heartbeat.xdc", "read_xdc heart.xdc", "read_xdc names heart.xdc, which is no file"),
         ("synth_design -top heartbeat", "synth_design -top beat", "the top module is beat, which its Verilog has not"),
     ],
@@ -202,11 +205,3 @@ def test_finds(request, tmp_path, kind, name, file, before, after, message):
     function = CHECKS[name].function if name in CHECKS else generated.CHECKS[name]
     found = "\n".join(map(str, function(folder)))
     assert re.search(message, found, re.DOTALL), found
-
-
-def test_a_file_that_cannot_be_followed_is_told(vitis_folder, tmp_path):
-    name = "p4sgd_worker_kernel.v"
-    folder = plant(vitis_folder, tmp_path, name, "module p4sgd_worker_kernel(", "module another_kernel(")
-    told = list(map(str, check(open_folder(folder), {n: CHECKS[n] for n in CHECKS if n != "verilog"}).problems))
-    assert told[0] == f"{name}: was changed since it was generated"
-    assert any("cannot be followed" in each for each in told), told

@@ -5,6 +5,7 @@ streams.
 """
 
 from support.generated.block_design import check_block_design
+from support.generated.constraints import check_constraints
 from support.generated.kernels import check_kernels, check_schema
 from support.generated.links import check_links
 from support.generated.packages import check_packages
@@ -13,6 +14,7 @@ from support.generated.registers import check_ports
 CHECKS = {
     "schema": check_schema,
     "ports": check_ports,
+    "constraints": check_constraints,
     "packages": check_packages,
     "kernels": check_kernels,
     "links": check_links,

@@ -17,7 +17,7 @@ from p4sgd.build.fpga.kernel import find_buses, memory_bus
 from p4sgd.build.fpga.vivado import ADDRESS_MAP
 from p4sgd.build.generate.boards import map_memories
 from p4sgd.hw.worker.worker import WORKER
-from support.generated.folder import Made, VendorFolder, made_by
+from support.generated.folder import Made, VendorFolder, made_by, option_of
 
 
 class Ip(NamedTuple):
@@ -131,7 +131,7 @@ def _nets(
     script: str, calls: Sequence[Call], cells: Mapping[str, Ip], used: Mapping[str, set[str]]
 ) -> Iterator[Problem]:
     """Every net has one driver, and every input of a cell and every output of the design is driven once."""
-    ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
+    ports = {call.others[0]: option_of(call, "dir") for call in calls if call.command == "create_bd_port"}
     wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in inputs(ip, used.get(cell, set()))}
     wanted |= {port for port, direction in ports.items() if direction == "O"}
     driven: Counter[str] = Counter()
@@ -180,9 +180,9 @@ def _addresses(folder: VendorFolder, calls: Sequence[Call], kernels: set[str]) -
     for call in calls:
         if call.command != "assign_bd_address":
             continue
-        master, segment = _last(call.option("target_address_space") or "-"), _last(call.arguments[-1])
-        first = int(call.option("offset") or "0", 0)
-        bytes_of = range(first, first + _bytes(call.option("range") or "0"))
+        master, segment = _last(option_of(call, "target_address_space") or "-"), _last(call.arguments[-1])
+        first = int(option_of(call, "offset") or "0", 0)
+        bytes_of = range(first, first + _bytes(option_of(call, "range") or "0"))
         for others, other in ranges.setdefault(master, []):
             if bytes_of.start < others.stop and others.start < bytes_of.stop:
                 yield Problem(call.file, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
@@ -200,12 +200,12 @@ def _address_map(folder: VendorFolder, calls: Sequence[Call]) -> Iterator[Proble
     reached: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for call in calls:
         if call.command == "assign_bd_address":
-            segment, offset = _last(call.arguments[-1]), int(call.option("offset") or "0", 0)
+            segment, offset = _last(call.arguments[-1]), int(option_of(call, "offset") or "0", 0)
             cell, _, bus = segment.partition("/")
             if bus.startswith("s_axi_control/"):
                 registers[cell.rpartition("_")[0]] = offset
-            master = _last(call.option("target_address_space") or "-")
-            reached[master].append((offset, _bytes(call.option("range") or "0")))
+            master = _last(option_of(call, "target_address_space") or "-")
+            reached[master].append((offset, _bytes(option_of(call, "range") or "0")))
     channels = map_memories(folder.worker, folder.board.hbm).channels
     size = folder.board.hbm.channel_bytes
     for number, each in enumerate(channels):

@@ -5,13 +5,14 @@ from functools import cached_property
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from p4sgd.build.check.folder import Folder, open_folder, read_ports
+from p4sgd.build.check.folder import Folder, open_folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call, Run
 from p4sgd.build.fpga.kernel import Bus, BusKind, find_buses
 from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
+from support.verilog_ports import COMMENT, read_ports
 
 
 class VendorFolder(Folder):
@@ -35,6 +36,11 @@ class VendorFolder(Folder):
     def described(self) -> list[str]:
         """Kernels that have an XML file: Vitis needs it, Vivado does not."""
         return [name for name in self.kernels if f"{name}.xml" in self.files]
+
+    @cached_property
+    def verilog(self) -> dict[str, str]:
+        """Verilog of each kernel, without comments."""
+        return {name: COMMENT.sub("", self.text(f"{top}.v")) for name, top in self.kernels.items()}
 
     @cached_property
     def ports(self) -> dict[str, list[Port]]:
@@ -82,13 +88,33 @@ def made_by(run: Run) -> list[Made]:
     found: dict[str, Made] = {}  # by what stands for it
     for call in run.calls:
         if call.command == "create_ip":
-            name = call.option("module_name") or ""
-            found[f"get_ips {name}"] = Made(call.option("name") or "", name, call, {})
+            name = option_of(call, "module_name") or ""
+            found[f"get_ips {name}"] = Made(option_of(call, "name") or "", name, call, {})
         elif call.command == "create_bd_cell":
-            name, vlnv = call.others[0], call.option("vlnv") or "::"
+            name, vlnv = call.others[0], option_of(call, "vlnv") or "::"
             found[f"create_bd_cell {name}"] = Made(vlnv.split(":")[2], name, call, {})
         elif call.command == "set_property" and call.others and call.others[-1] in found:
-            settings = call.option("dict") or " ".join(call.others[:-1])
+            settings = option_of(call, "dict") or " ".join(call.others[:-1])
             given = re.findall(r"CONFIG\.(\w+) +(?:\{([^}]*)\}|(\S+))", settings)
             found[call.others[-1]].parameters.update({name: (a or b, call) for name, a, b in given})
     return list(found.values())
+
+
+def properties_of(run: Run) -> dict[tuple[str, str], str]:
+    """Values of `set_property` by the object, as the sandbox names it, and the property."""
+    calls = (call.others for call in run.calls if call.command == "set_property" and len(call.others) == 3)
+    return {(owner, name): value for name, value, owner in calls}
+
+
+def file_read(call: Call) -> str | None:
+    """Name of the file that a command reads, if it reads one."""
+    readers = ("add_files", "read_verilog", "read_xdc")
+    return call.others[-1].rpartition("/")[2] if call.command in readers else None
+
+
+def option_of(call: Call, name: str) -> str | None:
+    """Value of an option, None if it is not given."""
+    try:
+        return call.arguments[call.arguments.index(f"-{name}") + 1]
+    except (ValueError, IndexError):
+        return None

@@ -21,7 +21,7 @@ from p4sgd.hw.bus.axi import (
 )
 from p4sgd.hw.bus.ports import Port, bus_ports
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
-from support.generated.folder import VendorFolder
+from support.generated.folder import VendorFolder, option_of
 from support.generated.registers import CONTROL_BLOCK, pointer_register, register_map
 
 _INTERRUPTS = (0x004, 0x008, 0x00C)
@@ -118,8 +118,10 @@ def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem
     for call in folder.runs[script].calls:
         if call.command == "ipx::package_project":
             for option in ("vendor", "library"):
-                if call.option(option) != said[option]:
-                    yield Problem(script, f"{option} is {call.option(option)}, but {said[option]} in {file}", call.line)
+                if option_of(call, option) != said[option]:
+                    yield Problem(
+                        script, f"{option} is {option_of(call, option)}, but {said[option]} in {file}", call.line
+                    )
         elif call.command == "set_property" and said.get(call.arguments[0], call.arguments[1]) != call.arguments[1]:
             yield Problem(
                 script, f"{call.arguments[0]} is {call.arguments[1]}, but {said[call.arguments[0]]} in {file}"

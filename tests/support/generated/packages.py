@@ -7,7 +7,7 @@ from p4sgd.build.check.sandbox import Run
 from p4sgd.build.fpga.kernel import BusKind
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import instances, modules
-from support.generated.folder import VendorFolder, made_by
+from support.generated.folder import VendorFolder, made_by, option_of, properties_of
 from support.generated.registers import CONTROL_BLOCK, argument_names, pointer_register, register_map
 
 
@@ -33,7 +33,7 @@ def _check_package(folder: VendorFolder, kernel: str, run: Run) -> Iterator[Prob
     yield from _registers(folder, kernel, script, run)
     yield from _ip(folder, kernel, script, run)
     buses = {bus.name for bus in folder.buses(kernel)}
-    clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
+    clocks = {name: option_of(call, "clock") for call in run.calls if (name := option_of(call, "busif"))}
     if clocks != dict.fromkeys(buses, "ap_clk"):
         yield Problem(script, f"clocks of buses are {clocks}, and should be ap_clk for {sorted(buses)}")
 
@@ -45,9 +45,11 @@ def _interfaces(folder: VendorFolder, kernel: str, script: str, run: Run) -> Ite
         if call.command != "ipx::add_bus_interface":
             continue
         name, owner = call.others[0], f"ipx::add_bus_interface {call.others[0]}"
-        kind, mode = ((run.properties.get((owner, each)) or "") for each in ("bus_type_vlnv", "interface_mode"))
+        kind, mode = ((properties_of(run).get((owner, each)) or "") for each in ("bus_type_vlnv", "interface_mode"))
         signals = _SIGNALS.get(kind.removeprefix("xilinx.com:interface:").removesuffix(":1.0"))
-        if signals is None or run.properties.get((owner, "abstraction_type_vlnv")) != kind.replace(":1.0", "_rtl:1.0"):
+        if signals is None or properties_of(run).get((owner, "abstraction_type_vlnv")) != kind.replace(
+            ":1.0", "_rtl:1.0"
+        ):
             yield Problem(script, f"{name} is of no known kind: {kind}")
             continue
         yield from _signals(script, run, directions, f"{mode} {name}", signals)
@@ -57,7 +59,7 @@ def _signals(
     script: str, run: Run, directions: Mapping[str, str], interface: str, signals: Mapping[str, bool]
 ) -> Iterator[Problem]:
     for signal, from_master in signals.items():
-        port = run.properties.get((f"ipx::add_port_map {signal}", "physical_name"), "")
+        port = properties_of(run).get((f"ipx::add_port_map {signal}", "physical_name"), "")
         wanted = "output" if from_master == interface.startswith("master ") else "input"
         if directions.get(port) != wanted or not port.endswith(signal[-1].lower()):
             found = f"is {port}, an {directions.get(port)} of the Verilog" if port in directions else "is no port"
@@ -88,10 +90,10 @@ def _registers(folder: VendorFolder, kernel: str, script: str, run: Run) -> Iter
             yield Problem(script, f"register {name} is {found}; {register} is at {registers[register]:#05x}")
     for field, low, bits in CONTROL_BLOCK:
         owner = f"ipx::add_field AP_{field.upper()}"
-        given = [run.properties.get((owner, name)) for name in ("bit_offset", "bit_width")]
+        given = [properties_of(run).get((owner, name)) for name in ("bit_offset", "bit_width")]
         if given != [str(low), str(bits)]:
             yield Problem(script, f"field AP_{field.upper()} has bit and width {given}, and should have {low}, {bits}")
-    size = run.properties.get(("ipx::add_address_block reg0", "range"))
+    size = properties_of(run).get(("ipx::add_address_block reg0", "range"))
     if size != str(1 << ADDRESS_BITS):
         yield Problem(script, f"the registers take {size} bytes, and should take {1 << ADDRESS_BITS}")
 

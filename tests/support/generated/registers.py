@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 
-from p4sgd.build.check.folder import read_ports
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
@@ -19,6 +18,7 @@ from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 from p4sgd.hw.spec.selftest import Sizes
 from p4sgd.hw.worker.worker import WORKER
 from support.generated.folder import VendorFolder
+from support.verilog_ports import read_ports
 
 CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
 """Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
