@@ -333,7 +333,7 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     the folder is made anew, and what the edits change is named, with its line and what was there: calls in scripts,
     lines of other files. What an engineer chooses may differ: where cells are placed, strategies, more reports, more
     cells of a block design with their connections. No file names a path of this machine, Verilator accepts the Verilog
-    without a warning, and the scripts run in a Tcl interpreter with stand-ins for Vivado's commands. Cells and instances
+    without a warning, and the scripts run in a Tcl interpreter with stand-ins for Vivado's commands. Cells and kernels
     that are placed are there, and so are their dies. A check is skipped if what it needs is not installed: a program,
     or the release of p4sgd that made the folder.
     """

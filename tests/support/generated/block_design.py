@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call
-from p4sgd.build.fpga.kernel import find_buses, memory_bus
+from p4sgd.build.fpga.kernel import memory_bus
 from p4sgd.build.fpga.vivado import ADDRESS_MAP
 from p4sgd.build.generate.boards import map_memories
 from p4sgd.hw.worker.worker import WORKER
-from support.generated.folder import Made, VendorFolder, made_by, option_of
+from support.generated.folder import Made, VendorFolder, find_buses, made_by, option_of
 
 
 class Ip(NamedTuple):

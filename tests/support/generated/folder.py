@@ -1,6 +1,7 @@
 """A generated folder, as checks that compare its files with each other read it: ports of its Verilog, XML, IP."""
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -8,11 +9,30 @@ from xml.etree import ElementTree
 from p4sgd.build.check.folder import Folder, open_folder
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call, Run
-from p4sgd.build.fpga.kernel import Bus, BusKind, find_buses
 from p4sgd.hw.bus.ports import Port
+from p4sgd.hw.kernel.verilog import Bus, BusKind
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import WorkerConfig
 from support.verilog_ports import COMMENT, read_ports
+
+_BUS = re.compile(r"^((?:[sm]_axi|axis)_\w+?)_((?:aw|w|b|ar|r)(?:addr|data|valid)|t(?:data|valid))$")
+"""A port that every bus of its kind has: name of the bus, and name of the port within the bus."""
+
+
+def find_buses(ports: Iterable[Port]) -> list[Bus]:
+    """Buses that ports form, by kind and then in the order of the ports."""
+    found: dict[str, dict[str, Port]] = {}
+    for port in ports:
+        if match := _BUS.match(port.name):
+            found.setdefault(match[1], {})[match[2]] = port
+    buses = []
+    for name, signals in found.items():
+        kind = next(kind for kind in BusKind if name.startswith(f"{kind.value}_"))
+        data = max((signals[each].bits for each in ("tdata", "rdata", "wdata") if each in signals), default=0)
+        # Whoever drives these begins the transfers.
+        starts = [signals[each] for each in ("tvalid", "arvalid", "awvalid") if each in signals]
+        buses.append(Bus(name, kind, data, any(port.direction == "output" for port in starts)))
+    return sorted(buses, key=lambda bus: list(BusKind).index(bus.kind))
 
 
 class VendorFolder(Folder):

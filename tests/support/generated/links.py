@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from p4sgd.build.check.problem import Problem
-from p4sgd.build.fpga.kernel import Bus, BusKind
+from p4sgd.hw.kernel.verilog import Bus, BusKind
 from p4sgd.hw.spec.cmac import kernel_name
 from support.generated.folder import VendorFolder
 

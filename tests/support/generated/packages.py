@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Run
-from p4sgd.build.fpga.kernel import BusKind
+from p4sgd.hw.kernel.verilog import BusKind
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import instances, modules
 from support.generated.folder import VendorFolder, made_by, option_of, properties_of
