@@ -44,7 +44,7 @@ def save_report(
 ) -> None:
     """Write the report of a training run: one HTML file that needs neither network nor scripts.
 
-    ``about`` is `p4sgd.host.run.training_run.TrainingRun.to_json`. The training samples are ``rounded`` if the model
+    ``about`` is `p4sgd.host.run.training_run.TrainingRun.about`. The training samples are ``rounded`` if the model
     was measured on them as the device reads them (prepared data). Raises `UserError` if the file cannot be written.
     """
     from p4sgd.host.report.content import make_content

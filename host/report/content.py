@@ -294,8 +294,8 @@ def _facts(result: TrainingResult | ResultSet, about: Mapping[str, Any]) -> list
         "device": f"{summary['device']}, {workers:,} worker{'s' * (workers > 1)}",
         "configuration": ", ".join(dict.fromkeys(kinds)),
         "processes": f"{about['ranks']}" if about["ranks"] > 1 else "",
-        "model": about["out"] or "not kept",
-        "checkpoint": about["checkpoint"] or "",
+        "model": str(about["out"] or "not kept"),
+        "checkpoint": str(about["checkpoint"] or ""),
         "P4SGD": summary["p4sgd"],
     }
     return [(name, text) for name, text in facts.items() if text]

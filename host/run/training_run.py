@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from p4sgd.host.training.checkpoint import CheckpointFile
 from p4sgd.host.training.dealing.units import deal_to_device, deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
 from p4sgd.host.training.model_file import save_model
-from p4sgd.host.training.options import Fact, TrainingOptions, options_with
+from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.preparation import check_memory, encode_table, suits_sparse_workers
 from p4sgd.host.training.result import ResultSet, TrainingResult
 from p4sgd.hw.spec.config import CONFIGURATIONS, NamedConfig, WorkerConfig
@@ -59,8 +59,6 @@ class TrainingRun:
     ----------
     request
         Completed from the checkpoint that it resumes or the model that it starts from.
-    fixed
-        Options that the user cannot choose in this run, and what fixes them: ``{"workers": "cluster.toml"}``.
     config
         Configuration of the workers; ``None`` if the device says it itself.
     data, folder, rows
@@ -87,9 +85,6 @@ class TrainingRun:
 
             self.cluster = read_cluster(file)
         self.request = request = dataclasses.replace(request, device=self.device, cluster=file or request.cluster)
-        self.fixed: dict[str, str] = {}
-        if self.resume is not None:
-            self.fixed = _fixed(request.options, Fact.RESUMABLE, str(asked.resume))
         self.options, self.folder = self._options(asked)
         outputs = [request.out, request.report, request.checkpoint]
         check_apart(outputs, [request.source, request.test, request.options_file])
@@ -117,22 +112,12 @@ class TrainingRun:
         sparse = self.request.sparse_workers
         return [self.config] * (self.options.workers - sparse) + [WorkerConfig.sparse_worker()] * sparse
 
-    def to_json(self) -> dict[str, Any]:
-        """What will be done, as plain data."""
-        names = ("out", "report", "checkpoint", "resume", "init", "cluster")
-        paths = {name: getattr(self.request, name) for name in names}
-        return {
-            "data": self.data.name,
-            "samples": self.data.samples,
-            "features": self.data.space.count,
-            "test": None if self.test is None else self.test.name,
-            "device": self.device,
-            "ranks": self.ranks.size,
-            "configuration": None if self.config is None else dataclasses.asdict(self.config),
-            "options": self.options.to_json(),
-            "fixed": dict(self.fixed),
-            **{name: None if path is None else str(path) for name, path in paths.items()},
-        }
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a report tells of the run beside its result."""
+        test = None if self.test is None else self.test.name
+        paths = {"out": self.request.out, "checkpoint": self.request.checkpoint}
+        return {"data": self.data.name, "test": test, "ranks": self.ranks.size, **paths}
 
     def execute(self, events: Events = SILENT, *, resume_words: Sequence[str] = ()) -> TrainingResult | ResultSet:
         """Open the device, train, and write the model and the report.
@@ -181,7 +166,7 @@ class TrainingRun:
             from p4sgd.host.report import save_report
 
             rounded = self.folder is not None
-            save_report(result, request.report, self.to_json(), rounded=rounded, trace=traces[0] if traces else None)
+            save_report(result, request.report, self.about, rounded=rounded, trace=traces[0] if traces else None)
         return result
 
     # -- what is read and decided --------------------------------------------------------------------------------------
@@ -201,15 +186,14 @@ class TrainingRun:
             wanted = self.request.options.get("workers", count)
             if wanted != count:
                 raise UserError(f"{who} {verb} {count} workers, this run has {wanted}: leave {option('workers')} out")
-            chosen["workers"], self.fixed["workers"] = count, who
+            chosen["workers"] = count
         check_reading(self.request.reading, [self.request.source, self.request.test])
         folder = self._open_prepared(may_read_zeros="skip_zeros" not in asked.options)
         if folder is not None:
-            self.fixed = _fixed(folder.manifest.options, Fact.CHANGEABLE, folder.name) | self.fixed
             chosen = folder.options(chosen, set(chosen))
         if data_parallel:
             check_data_parallel(asked, self.device)
-            chosen["workers"], self.fixed["workers"] = 1, "--parallel data"
+            chosen["workers"] = 1
         return TrainingOptions(**chosen), folder
 
     def _open_prepared(self, *, may_read_zeros: bool) -> "PreparedFolder | None":
@@ -363,9 +347,3 @@ def resume_advice(file: CheckpointFile, ranks: Communicator, words: Sequence[str
     """How to resume a run that has stopped, with the launcher that had started it."""
     command = launch_command(["p4sgd", "train", "--resume", str(file.path), *words], ranks)
     return f"{file.path} has the state after {file.last}; to resume: {shlex.join(command)}"
-
-
-def _fixed(names: Iterable[str], free: Fact, what: str) -> dict[str, str]:
-    """Options that something fixes, but for those that are free."""
-    changeable = options_with(free)
-    return {name: what for name in names if name not in changeable}

@@ -227,7 +227,7 @@ def test_cycles_and_overlap(kind):
     intervals = [Interval(each, each // batch, 10 * each, 10 * each + 12) for each in range(number)]
     trace = Trace([dict.fromkeys(STAGES, intervals)] * 2, True) if device == "rtl" else None
     result = dataclasses.replace(result, history=history, summary=summary)
-    save_report(result, Path("run.html"), plan.to_json(), trace=trace)
+    save_report(result, Path("run.html"), plan.about, trace=trace)
     shown = Page("run.html")
     assert_alone(shown)
     assert shown.sections == [*SECTIONS[:-1], "cycles", *(["overlap"] if trace else []), "options"]

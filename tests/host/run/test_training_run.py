@@ -1,7 +1,6 @@
-"""`TrainingRun` without a command line: what a request leaves open, what is fixed, and what is written."""
+"""`TrainingRun` without a command line: what a request leaves open, and what is written."""
 
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,6 @@ from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.events import Stage
 from p4sgd.host.training.model_file import load_model
-from p4sgd.host.training.options import Fact, declarations, options_with
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
 from p4sgd.sim.emulator import EmulatedDevice
 
@@ -37,9 +35,7 @@ def test_a_plan_writes_nothing_and_its_execution_does():
     assert list(Path().iterdir()) == []
     config = WorkerConfig(lanes=8, chunks=128)  # of few features: of u280 most lanes would be idle
     assert (plan.device, plan.config, plan.options.batch) == ("emulator", config, TrainingOptions().batch)
-    shown = plan.to_json()
-    assert json.loads(json.dumps(shown)) == shown
-    assert (shown["samples"], shown["features"], shown["ranks"], shown["fixed"]) == (90, 4, 1, {})
+    assert (plan.data.samples, plan.data.space.count) == (90, 4)
     stages, epochs = [], []
     result = plan.execute(events(stage=stages.append, epoch=epochs.append))
     assert stages == [Stage.OPEN, Stage.TRAIN, Stage.WRITE]
@@ -53,8 +49,6 @@ def test_a_checkpoint_fixes_data_and_options_but_those_that_change_nothing():
     begun = TrainingRequest(data="data.csv", reading=reading, samples=40, options={"batch": 24}, checkpoint=Path("c"))
     TrainingRun(dataclasses.replace(begun, options={"epochs": 2, "batch": 24})).execute()
     plan = TrainingRun(TrainingRequest(resume=Path("c"), options={"epochs": 3}))
-    assert set(plan.fixed) == declarations().keys() - options_with(Fact.RESUMABLE)
-    assert set(plan.fixed.values()) == {"c"}
     assert (plan.options.batch, plan.options.epochs, plan.request.data) == (24, 3, "data.csv")
     assert (plan.request.reading, plan.data.samples, plan.checkpoint.path) == (reading, 40, Path("c"))
     assert len(plan.execute().history) == 3
@@ -68,8 +62,6 @@ def test_a_prepared_folder_fixes_what_it_depends_on():
     plan = TrainingRun(TrainingRequest(data="made", options={"precision": 3, "epochs": 1}))
     assert (plan.options.batch, plan.options.precision, plan.options.planes) == (24, 3, 4)
     assert plan.config == PRESETS["tiny"]()
-    assert plan.fixed["batch"] == "made"
-    assert not {"precision", "loss", "epochs"} & set(plan.fixed)
     stages, steps = [], set()
     plan.execute(events(stage=stages.append, progress=lambda step, done, total: steps.add(step.name)))
     assert stages == list(Stage)
@@ -159,7 +151,7 @@ def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):
     one = TrainingRun(dataclasses.replace(request, options={"epochs": 2, "workers": 2}, out=None)).execute()
     request = dataclasses.replace(request, report=Path("run.html"))
     for plan, result in run_ranks(2, run):
-        assert (plan.options.workers, plan.fixed) == (2, {"workers": "srun"})
+        assert plan.options.workers == 2
         assert result.model.weights.tolist() == one.model.weights.tolist()
     assert Path("model").exists()
     assert reports == [Path("run.html")], "only the first rank writes"
