@@ -22,7 +22,7 @@ from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import DOT_LANES, add_dots, prefetch
 from p4sgd.sim.lines import Lines, offset
-from p4sgd.sim.model import Batches, Features, Model, Targets, Team, next_deltas
+from p4sgd.sim.model import Batches, Features, Model, Targets, Team, next_deltas, sizes_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -241,6 +241,10 @@ class DenseModel(Model):
             own[columns] = self._state.weights[begin : begin + columns.size]
             begin += columns.size
         return result
+
+    def sizes(self) -> IntArray:
+        """See `Model`."""
+        return sizes_of(self._state.weights, self._run.exempt)
 
     def _begin(self, samples: slice) -> None:
         self._rows.append(self._features.rows(samples))

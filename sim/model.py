@@ -5,6 +5,7 @@ A mini-batch is ``forward(samples)``, whose sums are added up over all models of
 `Model.train` does the same where a model has all columns of the job: many mini-batches in a call of compiled loops.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.hw.spec.fixed import FACTOR, IMPORTANCE, LABEL, MARGIN, RESIDUAL, SLOPE, EngineWeights, IntArray, WeightArray
-from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LossTable, RunSettings
+from p4sgd.hw.spec.fixed import (
+    FACTOR,
+    IMPORTANCE,
+    LABEL,
+    MARGIN,
+    RATE_MANTISSA,
+    RESIDUAL,
+    SLOPE,
+    EngineWeights,
+    IntArray,
+    WeightArray,
+)
+from p4sgd.hw.spec.run import VALUE_FRACTION, FeatureFormat, LabelMode, LossTable, RunSettings
 from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import load_unaliased, store_unaliased
@@ -68,6 +80,19 @@ class Targets:
     labels: IntArray  # int64 (samples,)
     importances: IntArray  # weights of the samples, int64, as many, or none if the run is not ``weighted``
     table: LossTable
+
+    def balance(self, mode: LabelMode, sums: IntArray, place: int) -> tuple[int, bool]:
+        """By how much all sums of the samples, int64 (samples,), are to be raised for the residuals, each times the
+        weight of its sample, to add up to 0, or no longer to less: there the loss is smallest. Looked for from
+        ``place`` on, within ±1024; and whether a residual is saturated there, so that it may not be."""
+        roles, scratch = (mode.sign, mode.offset, mode.constant), np.empty((2, sums.size), np.int64)
+        found, saturated = _balance(sums, self.labels, self.importances, self.lines, roles, place, *scratch)
+        return found, saturated
+
+    @property
+    def lines(self) -> tuple[Any, ...]:
+        """The loss table for the loops."""
+        return self.table.shift, self.table.slope, self.table.intercept
 
 
 class Batches(NamedTuple):
@@ -154,6 +179,10 @@ class Model(ABC):
         """The present weights of each worker, int32 (engines, chunks · lanes); ``last`` if the run ends with them."""
 
     @abstractmethod
+    def sizes(self) -> IntArray:
+        """`sizes_of` of the present weights, without those that have no penalties; of weights that began with 0."""
+
+    @abstractmethod
     def _begin(self, samples: slice) -> None:
         """What comes before both passes."""
 
@@ -198,11 +227,10 @@ class Model(ABC):
 
     def _batches(self, samples: slice) -> Batches:
         targets, mode = self._targets, self._settings.label_mode
-        table = targets.table.shift, targets.table.slope, targets.table.intercept
         return Batches(
             targets.labels[samples],
             targets.importances[samples],
-            table,
+            targets.lines,
             (mode.sign, mode.offset, mode.constant),
             self._settings.rate_mantissa,
             self._limits,
@@ -216,6 +244,29 @@ class Model(ABC):
         if _deltas_of(sums, batches.labels, batches.importances, batches.table, batches.mode, batches.mantissa, result):
             self.residual_saturated = True
         return result
+
+
+HALF = 32
+"""Bits of a square that are added up by themselves, so that sums fit 64 bits."""
+
+
+def sizes_of(weights: npt.NDArray[Any], exempt: npt.NDArray[np.intp] | slice = slice(0)) -> IntArray:
+    """Sums of the magnitudes, and of the high and the low halves of the squares, of `WEIGHT` integers, without some of
+    them: int64 (3,), exact and so in any order."""
+    sums = np.zeros(3, np.int64)
+    _add_sizes(weights, 1, sums)
+    _add_sizes(weights[exempt], -1, sums)
+    return sums
+
+
+@compiled("the emulator's loops", nogil=True)
+def _add_sizes(weights: Any, sign: int, sums: Any) -> None:
+    for place in range(weights.size):
+        magnitude = abs(np.int64(weights[place]))
+        square = magnitude * magnitude
+        sums[0] += sign * magnitude
+        sums[1] += sign * (square >> HALF)
+        sums[2] += sign * (square & ((1 << HALF) - 1))
 
 
 @compiled("the emulator's loops", nogil=True, forceinline=True)
@@ -281,3 +332,36 @@ def _deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, 
         else:
             store_unaliased(deltas, row, residual * mantissa)
     return saturated
+
+
+_FARTHEST, _NEAR = MARGIN.maximum, 1 << 8
+"""The farthest that sums are raised, and by how much they are in a first step."""
+
+_FINEST = RATE_MANTISSA.maximum
+"""Mantissa with which weights of samples lose no bits."""
+
+
+@compiled("the emulator's loops", nogil=True)
+def _balance(
+    sums: Any, labels: Any, importances: Any, table: Any, mode: Any, place: int, raised: Any, deltas: Any
+) -> tuple[int, bool]:
+    """See `Targets.balance`: by secants, every fourth time by halves because of jumps. Scratch space: ``raised`` and
+    ``deltas``, int64 (samples,)."""
+    low, high, step, trial, last, before = -_FARTHEST, _FARTHEST, _NEAR, 0, 0, 0
+    while True:
+        for row in range(sums.size):
+            raised[row] = sums[row] + place
+        saturated: bool = _deltas_of(raised, labels, importances, table, mode, _FINEST, deltas)
+        total = 0
+        for row in range(sums.size):
+            total += deltas[row]
+        low, high = (low, place) if total >= 0 else (place, high)
+        if total == 0 or high - low <= 1:
+            return (place if total == 0 else high), saturated
+        bounded = low > -_FARTHEST and high < _FARTHEST
+        wanted = (low + high) // 2 if bounded else place - step if total >= 0 else place + step
+        if trial % 4 and total != before and (total > before) == (place > last):
+            root = place - math.floor(float(total) * float(place - last) / float(total - before))
+            wanted = root if bounded else min(max(root, place - step), place + step)
+        step, trial, last, before = step if bounded else 4 * step, trial + 1, place, total
+        place = min(max(wanted, low + 1), high - 1)

@@ -305,7 +305,7 @@ def order_statistics(sample: Features) -> FloatArray:
     values = np.array(to_dense(sample).T, np.float64, order="C")
     last = max(0, values.shape[1] - 1)
     places = [place for p in (0.5, *_TAILS) for place in (int(p * last), last - int(p * last))]
-    values.partition(sorted(set(places)), axis=1)
+    values.sort(axis=1)  # with vectors a fraction of the time of partition
     found: FloatArray = values[:, places].T + 0.0  # −0 becomes 0
     return found
 

@@ -110,6 +110,8 @@ class Worker(Protocol):
     Banks are numbered as in `WorkerConfig.memories`. Bank engine · ports + port belongs to one port of an engine: it
     holds that port's part of the engine's lines, and for port 0 also the engine's weights. The labels are in bank
     `WorkerConfig.labels_memory`. Memory that was never written has arbitrary content.
+
+    A worker may also have ``read_registers``, for several at once, and ``write_table``, for a whole `LossTable`.
     """
 
     @property

@@ -200,6 +200,9 @@ class Session:
         self._table = None
         for each in self._holders:
             refined = table.refine(each.worker.config.table_segments)
+            if (write := getattr(each.worker, "write_table", None)) is not None:
+                write(refined)
+                continue
             each.client.write(registers.TABLE_SHIFT, value=refined.shift)
             each.client.write(registers.TABLE_INDEX, value=0)
             for slope, intercept in zip(refined.slope.tolist(), refined.intercept.tolist(), strict=True):

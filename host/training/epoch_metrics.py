@@ -31,15 +31,15 @@ from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
 from p4sgd.host.training.hardware_features import clamped_activations, reading_errors
-from p4sgd.host.training.metrics import block_average, measure, named, penalty
+from p4sgd.host.training.metrics import block_average, measure, named
 from p4sgd.host.training.model_file import Model
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
-from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, EngineWeights, WeightArray
+from p4sgd.hw.spec.fixed import MAX_PRECISION, WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.features import Source, shared_features
 from p4sgd.sim.lines import Lines
-from p4sgd.sim.model import Features
+from p4sgd.sim.model import HALF, Features, sizes_of
 from p4sgd.sim.sparse.entries import Entries
 
 Measured: TypeAlias = tuple[Model, dict[str, float], dict[str, tuple[FloatArray, FloatArray]]]
@@ -167,6 +167,13 @@ def _first(slope: Callable[[int], float], place: int, rise: float, reach: int, h
             wanted = place - most if high == place else place + most
         last, place = place, min(max(wanted, low + 1), high - 1)
         rise = (slope(place) - slope(last)) / (place - last)
+
+
+def penalty(sizes: IntArray, l2: float, l1: float) -> float:
+    """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁, of the `p4sgd.sim.model.sizes_of` of features' weights. The
+    bias is left out: the model has a fitted intercept instead."""
+    magnitudes, high, low = map(int, sizes)
+    return l2 / 2 * (((high << HALF) + low) * WEIGHT.ulp**2) + l1 * (magnitudes * WEIGHT.ulp)
 
 
 class EpochMetrics:
@@ -314,7 +321,8 @@ class EpochMetrics:
             how = self.weights[name], self._offsets[name]
             metrics |= named(name, measure(self._loss, self._coding, values, labels, *how))
         if any(self._penalties):
-            metrics["objective"] = metrics["train_loss"] + penalty(penalised, *self._penalties)
+            sizes = sum((sizes_of(part) for part in penalised), np.zeros(3, np.int64))
+            metrics["objective"] = metrics["train_loss"] + penalty(sizes, *self._penalties)
         return metrics
 
     def _activations(self, parts: Sequence[EngineWeights]) -> FloatArray:

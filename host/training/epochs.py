@@ -42,12 +42,17 @@ _FLAG_REMARKS = {
 
 _version = functools.cache(importlib.metadata.version)  # which reads a file
 
+_MANY = 1 << 20
+"""Columns from which on freed memory is given back."""
+
 _COARSE = 0.01
 """Relative error of the first learning rate above which there is a remark."""
 
 
-def release_memory() -> None:
+def release_memory(columns: int) -> None:
     """Give freed memory back to the system: arrays of millions of columns may not fit into the gaps between others."""
+    if columns < _MANY:  # the system would have to clear it again
+        return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
     if trim is not None:
         trim(0)
@@ -251,7 +256,7 @@ class RowTraining:
         if self._last:
             self._workers.release()
             self._metrics.read_from(self._prepared)
-        release_memory()
+        release_memory(self._prepared.space.count)
         return self._metrics.finish(weights)
 
     def _next_start(self, best: Best) -> Start:

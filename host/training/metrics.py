@@ -1,7 +1,7 @@
 """Metrics: those of epochs, which are quick, and with scikit-learn all of a model on a data set."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,9 @@ from p4sgd.host.losses import Loss, Task, get_loss
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.model_file import Model, ModelSet
-from p4sgd.hw.spec.fixed import WEIGHT, WeightArray
 
 _BLOCK = 1 << 14
-"""Samples or weights that are measured at once: what is allocated for them then stays in the cache."""
-
-_HALF = 32
-"""Bits of a square that are added up by themselves, so that sums fit 64 bits."""
+"""Samples that are measured at once: what is allocated for them then stays in the cache."""
 
 
 def named(name: str, metrics: dict[str, float]) -> dict[str, float]:
@@ -100,39 +96,6 @@ def measure_model(
         right = (model.predictions(z) == labels).reshape(len(labels), -1).all(axis=1)
         result["accuracy"] = average(right, weights)
     return result
-
-
-def penalty(weights: Iterable[WeightArray], l2: float, l1: float) -> float:
-    """The penalties of the objective, l2/2·‖w‖² + l1·‖w‖₁, of `WEIGHT` integers of the features, in parts and in any
-    order: sums of integers are exact. The bias is left out: the model has a fitted intercept instead."""
-    if not (l2 or l1):
-        return 0.0
-    squares = magnitudes = 0
-    for part in _joined(weights):
-        for first in range(0, part.size, _BLOCK):
-            w = part[first : first + _BLOCK].astype(np.int64)
-            magnitudes += int(np.abs(w).sum()) if l1 else 0
-            if l2:
-                w *= w
-                squares += (int((w >> _HALF).sum()) << _HALF) + int((w & ((1 << _HALF) - 1)).sum())
-    return l2 / 2 * (squares * WEIGHT.ulp**2) + l1 * (magnitudes * WEIGHT.ulp)
-
-
-def _joined(parts: Iterable[WeightArray]) -> Iterator[WeightArray]:
-    """Parts of at least a block, but for the last, in any order: engines may have a few weights each."""
-    small: list[WeightArray] = []
-    size = 0
-    for part in parts:
-        if part.size >= _BLOCK:
-            yield part
-            continue
-        small.append(part)
-        size += part.size
-        if size >= _BLOCK:
-            yield np.concatenate(small)
-            small, size = [], 0
-    if small:
-        yield np.concatenate(small)
 
 
 def score(model: Model | ModelSet, data: Dataset) -> dict[str, Any]:

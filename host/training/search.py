@@ -7,23 +7,21 @@ worker would, to the bit, so the rate does not depend on who has which columns.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from p4sgd.host.data.sample_numbers import average
-from p4sgd.host.devices.session import of_job
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, broadcast, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import Loss
 from p4sgd.host.losses.loss import FloatArray, Task
-from p4sgd.host.training.epoch_metrics import Near, decoded_features, fit_intercept
-from p4sgd.host.training.metrics import penalty
+from p4sgd.host.training.epoch_metrics import Near, decoded_features, fit_intercept, penalty
 from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.host.training.rate import DIVERGED, automatic_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import SHRINK, WEIGHT, EngineWeights
+from p4sgd.hw.spec.fixed import MARGIN, SHRINK, WEIGHT, IntArray, round_half_up
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.dense import DenseFeatures
@@ -202,11 +200,12 @@ class Trials:
         if trained >= prepared.samples and all(isinstance(features, DenseFeatures) for _, features in groups):
             most = _REPEATED // (trained * prepared.width)
             times = max(1, min(-(-self._updates // first.mini_batches), most))
-        labels, weighing = prepared.images[0].labels[:trained].astype(np.int64), prepared.images[0].importances
-        importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
-        table = broadcast(self._ranks, loss.table())
-        self._targets = Targets(np.tile(labels, times), np.tile(importances, times), table)
         samples = max(trained, self._scored.stop)
+        known = prepared.images[0].labels, prepared.images[0].importances
+        y, own = (np.empty(0, np.int64) if each is None else each[:samples].astype(np.int64) for each in known)
+        table = broadcast(self._ranks, loss.table())
+        self._targets = Targets(np.tile(y[:trained], times), np.tile(own[:trained], times), table)
+        self._goals = Targets(y[self._scored], own[self._scored], table)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
         self._groups = [(indices, features.part(-(-samples // BANKS) * BANKS, times)) for indices, features in groups]
         self._alone = self._ranks.size == len(self._groups) == 1  # there is nothing to sum
@@ -233,19 +232,25 @@ class Trials:
         own = self.rates[rate], self._batch, self._mini_batches
         return self._prepared.settings(self._options, self._loss, *own, alone=True)[0]
 
-    def _scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> Iterator[FloatArray]:
-        """The objective of each trial with these settings after so many updates: float64 (trials,)."""
+    def _scores(self, settings: Sequence[RunSettings], looks: Sequence[int]) -> FloatArray:
+        """The objective of each trial with these settings after so many updates: float64 (looks, trials)."""
         trials, done = [self._models(each) for each in settings], 0
-        batch = self._first.batch
+        batch, scored = self._first.batch, self._scored
         count = self._targets.labels.size // batch
-        near = [Near() for _ in trials]
-        for look in looks:
+        # Whole micro-batches, of which some samples are left out again.
+        groups = slice(scored.start // BANKS * BANKS, -(-scored.stop // BANKS) * BANKS)
+        dots, sizes = [], np.zeros((len(looks), len(trials), 3), np.int64)
+        for number, look in enumerate(looks):
             while done < look:  # there may be fewer mini-batches than updates
                 place = done % count
                 several = min(look - done, count - place)
                 self._train(trials, slice(place * batch, (place + several) * batch))
                 done += several
-            yield self._score(trials, near)
+            dots.append([sum(model.dots(groups) for model in models) for models in trials])
+            if any(self._penalties):
+                sizes[number] = [sum(model.sizes() for model in models) for models in trials]
+        exact = self._ranks.all_sum(np.array(dots))[..., scored.start - groups.start :][..., : self._terms.y.size]
+        return self._objectives(exact, self._ranks.all_sum(sizes))
 
     def _models(self, settings: RunSettings) -> list[Model]:
         """A model for each group of workers, which begins with zeros."""
@@ -276,22 +281,20 @@ class Trials:
                 for model in models:
                     model.backward(rows, z)
 
-    def _score(self, trials: Sequence[Sequence[Model]], near: Sequence[Near]) -> FloatArray:
-        # Whole micro-batches, of which some samples are left out again.
-        groups = slice(self._scored.start // BANKS * BANKS, -(-self._scored.stop // BANKS) * BANKS)
-        wanted = slice(self._scored.start - groups.start, self._scored.stop - groups.start)
-        own = [np.sum([model.dots(groups) for model in models], axis=0)[wanted] for models in trials]
-        fraction = WEIGHT.fraction + self._first.features.fraction
-        scores = np.empty(len(trials))
-        for trial, exact in enumerate(self._ranks.all_sum(np.stack(own))):
-            z = np.ldexp(exact.astype(np.float64), -fraction)
-            z, (y, weights, _) = self._terms.z(z), self._terms
-            z = z + fit_intercept(self._loss, z, y, weights, near=near[trial]) if self._options.bias else z
-            scores[trial] = average(self._loss.value(z, y), weights)
-            if any(self._penalties):
-                values: dict[int, EngineWeights] = {}
-                for (indices, _), model in zip(self._groups, trials[trial], strict=True):
-                    values |= zip(indices, model.values(), strict=True)
-                whole = of_job([values[index] for index in sorted(values)], self._ranks)
-                scores[trial] += penalty(self._prepared.penalised(whole), *self._penalties)
-        return scores
+    def _objectives(self, exact: IntArray, sizes: IntArray) -> FloatArray:
+        """Those of dot products, (looks, trials, samples), and of `Model.sizes`: float64 (looks, trials).
+
+        Intercepts are by the loss table, which is quicker, unless it limits a residual or has two halves, for either
+        sign of the label: then residuals need not rise with the intercept."""
+        form, mode, (y, weights, _) = self._first.features, self._first.label_mode, self._terms
+        z = self._terms.z(exact.astype(np.float64) * 2.0 ** -(WEIGHT.fraction + form.fraction))
+        if self._options.bias:
+            sums, near = round_half_up(exact, form.forward_shift), [Near() for _ in exact[0]]
+            for look, trial in np.ndindex(exact.shape[:2]):
+                own, at, limited = z[look, trial], near[trial], True
+                if not (mode.sign and mode.offset):
+                    at.place, limited = self._goals.balance(mode, sums[look, trial], at.place)
+                own += fit_intercept(self._loss, own, y, weights, near=at) if limited else at.place * MARGIN.ulp
+        values = self._loss.value(z, np.broadcast_to(y, z.shape))
+        scores = np.array([[average(each, weights) for each in trials] for trials in values])
+        return scores + [[penalty(each, *self._penalties) for each in trials] for trials in sizes]

@@ -102,7 +102,7 @@ def train(
         prepared = prepare(data, options, placement, test=test is not None, start=start)
     else:
         prepared = data.load(options, placement)
-    release_memory()
+    release_memory(data.space.count)
     kinds = {"sparse" if shard.config.sparse else "dense" for shard in placement.shards}
     if options.split != "auto" and len(kinds) == 1 and sample_ranks is None:
         notes[f"{option('split', options.split)} changes nothing: all workers are {kinds.pop()}"] = False

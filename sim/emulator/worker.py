@@ -201,6 +201,11 @@ class EmulatedWorker:
             self._inputs = Inputs(self)
         return self._inputs
 
+    def write_table(self, table: LossTable) -> None:
+        """Write the loss table, of as many segments as there are, as by registers: hundreds of writes at once."""
+        self.write_register(spec.TABLE_SHIFT.offset, table.shift)
+        self._slope[:], self._intercept[:], self._inputs = table.slope, table.intercept, None
+
     def table(self) -> LossTable:
         """The loss table."""
         return LossTable(self.registers.get(spec.TABLE_SHIFT), self._slope.copy(), self._intercept.copy())

@@ -17,7 +17,7 @@ from p4sgd.hw.spec.image import BANK_BITS
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim import parallel
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.model import Batches, Features, Model, Targets, Team
+from p4sgd.sim.model import Batches, Features, Model, Targets, Team, sizes_of
 from p4sgd.sim.sparse import passes
 from p4sgd.sim.sparse.entries import Columns, Entries
 from p4sgd.sim.sparse.passes import MergedEntries, Rounding, Share, WeightState
@@ -204,6 +204,11 @@ class SparseModel(Model):
         if last:
             del self._state  # may take as much memory as the weights
         return self._features.unflatten(weights)
+
+    def sizes(self) -> IntArray:
+        """See `Model`."""
+        exempt = np.array(self._exempted)
+        return sizes_of(self._present(), exempt[exempt < self._features.count])
 
     def _choose(self) -> None:
         """Choose which columns are hot. All weights must have the penalties of all mini-batches so far."""

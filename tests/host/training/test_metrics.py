@@ -1,7 +1,5 @@
 """Metrics against scikit-learn's."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -9,7 +7,7 @@ from sklearn import metrics
 from p4sgd.host.data import Dataset
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.losses import LOSSES
-from p4sgd.host.training.metrics import measure, penalty
+from p4sgd.host.training.metrics import measure
 
 RNG = np.random.default_rng(8)
 SAMPLES = 200
@@ -77,15 +75,3 @@ def test_labels_that_are_all_the_same_have_no_r2(name, labels, weights):
     found = measure(LOSSES[name], coding, np.zeros_like(labels), labels, weights)
     assert np.isnan(found["r2" if name == "squared" else "d2"])
     assert found["mse"] == 0 if name == "squared" else found["deviance"] > 0
-
-
-def test_penalties_are_sums_that_do_not_depend_on_the_order():
-    rng = np.random.default_rng(1)
-    weights = rng.integers(-(1 << 31), 1 << 31, 40_000).astype(np.int32)
-    weights[:2] = -(1 << 31), (1 << 31) - 1
-    squares = sum(Fraction(weight, 1 << 23) ** 2 for weight in weights.tolist())
-    magnitudes = sum(Fraction(abs(weight), 1 << 23) for weight in weights.tolist())
-    for parts in ([weights], np.array_split(rng.permutation(weights), 7)):
-        assert penalty(parts, 2.0, 0.0) == float(squares)
-        assert penalty(parts, 0.0, 1.0) == float(magnitudes)
-        assert penalty(parts, 0.0, 0.0) == 0

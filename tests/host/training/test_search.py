@@ -13,11 +13,11 @@ from p4sgd.host.data import Dataset
 from p4sgd.host.devices import open_device
 from p4sgd.host.losses import LOSSES, Task
 from p4sgd.host.training import TrainingOptions, train
-from p4sgd.host.training.epoch_metrics import fit_intercept
-from p4sgd.host.training.metrics import penalty
+from p4sgd.host.training.epoch_metrics import fit_intercept, penalty
 from p4sgd.host.training.rate import automatic_rate, choose_penalties, choose_rate
 from p4sgd.host.training.search import Trials, best_rate, search_rate
 from p4sgd.hw.spec.config import WorkerConfig
+from p4sgd.sim.model import sizes_of
 
 CONFIG = WorkerConfig(engines=2, lanes=8, chunks=64, line_fifo_depth=512, slots=4)
 
@@ -74,9 +74,10 @@ def test_scores_by_definition(name, samples, monkeypatch):
             z = (q[scored] @ w) / 2.0**fraction
             if options.bias:
                 z += fit_intercept(loss, z, y)
-            expected.append(loss.value(z, y).mean() + penalty([w[: data.feature_count]], *prepared.penalties(options)))
-        assert first_score == pytest.approx(expected[0], rel=1e-12), rate
-        assert score == pytest.approx(np.mean(expected[1:]), rel=1e-12), rate
+            lost = penalty(sizes_of(w[: data.feature_count]), *prepared.penalties(options))
+            expected.append(loss.value(z, y).mean() + lost)
+        for found, wanted in ((first_score, expected[0]), (score, np.mean(expected[1:]))):
+            assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6), rate
 
 
 def found_and_formula(data, **options):

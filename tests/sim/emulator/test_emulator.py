@@ -16,7 +16,7 @@ from p4sgd.hw.spec import registers
 from p4sgd.hw.spec.config import WorkerConfig
 from p4sgd.hw.spec.fixed import IMPORTANCE
 from p4sgd.hw.spec.image import ImageLayout, pack_labels
-from p4sgd.hw.spec.run import UNITS, FeatureFormat
+from p4sgd.hw.spec.run import UNITS, FeatureFormat, LossTable
 from p4sgd.sim import dense, features, parallel
 from p4sgd.sim.dense import KEPT_BYTES, DenseFeatures
 from p4sgd.sim.emulator import EmulatedDevice, EmulatorError
@@ -111,7 +111,7 @@ def test_workers_may_differ_in_their_settings():
     assert weights[1].tolist() != job.golden().weights[1].tolist()
 
 
-@pytest.mark.parametrize("changed", ["rate", "table", "labels"])
+@pytest.mark.parametrize("changed", ["rate", "table", "table at once", "labels"])
 def test_a_run_sees_what_has_changed_since_the_last(changed):
     """Though a worker keeps what it has read from registers and memory as long as nothing changes."""
     job = random_job(WorkerConfig.tiny(), 1, seed=4, mini_batches=1, weighted=False)
@@ -123,6 +123,9 @@ def test_a_run_sees_what_has_changed_since_the_last(changed):
             rate = job.settings.rate_mantissa // 2 + 1
             job.settings = dataclasses.replace(job.settings, rate_mantissa=rate)
             client.write(registers.RATE, mantissa=rate, gradient_shift=job.settings.gradient_shift)
+        elif run == 2 and changed == "table at once":
+            job.table = LossTable(job.table.shift - 1, job.table.slope // 2, job.table.intercept // 2)
+            worker.write_table(job.table)
         elif run == 2 and changed == "table":
             job.table = dataclasses.replace(job.table, intercept=job.table.intercept // 2)
             client.write(registers.TABLE_INDEX, value=0)
