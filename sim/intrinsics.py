@@ -38,8 +38,8 @@ def prefetch(typing: Any, array: Any, row: Any, column: Any) -> Any:
     """Ask the processor to read ``array[row, column]``, which will be needed soon."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(context, builder, signature, arguments)
-        word = ir.IntType(32)
+        word, byte = ir.IntType(32), ir.IntType(8)
+        pointer = builder.bitcast(_pointer(context, builder, signature, arguments), byte.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
         function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [pointer, word(0), word(3), word(1)])  # read, into all levels of the cache, data

@@ -54,7 +54,7 @@ COMPILE = """if True:
     aggregator.warm_up()  # which takes too long for workers that wait for it
     for kind in (np.float32, np.float64):
         rows, zeros = np.zeros((1, 1), kind), np.zeros(1)
-        quantize_scaled(rows, slice(1), zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
+        quantize_scaled(rows, np.arange(1), zeros, zeros, 8, False, np.zeros((1, 1), np.uint8))
         add_extremes(rows, np.zeros(1), np.zeros(1), np.zeros(1, np.int32))
         add_sums(rows, zeros, zeros, 31, np.zeros((3, 1), np.int64))
     path = Path(tempfile.mkdtemp(), "data.libsvm")

@@ -160,13 +160,13 @@ class Dataset:
     def feature_blocks(self) -> Sequence[Features]:
         return (self.features,)
 
-    def local_rows(self, which: slice) -> slice | order.Order:
+    def local_rows(self, which: slice) -> order.Order:
         """Rows of ``features`` that are samples of a block, in order."""
-        return which if self.row_order is None else self.row_order[which]
+        return np.arange(*which.indices(self.samples)) if self.row_order is None else self.row_order[which]
 
     def local_features(self, which: slice, columns: IntArray | None = None) -> Features:
         """Features of the samples of a block, in order, or some of them."""
-        rows: Any = self.local_rows(which)
+        rows: Any = which if self.row_order is None else self.row_order[which]
         if isinstance(self.features, np.ndarray) and columns is not None and not isinstance(rows, slice):
             some: Features = self.features[np.ix_(rows, columns)]  # without a copy of all columns
             return some

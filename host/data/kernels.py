@@ -1,19 +1,27 @@
 """Numba kernels over samples, with the bits of `p4sgd.host.data.statistics.scaled` and `Statistics`, and of
 `p4sgd.host.data.quantization.quantize`, in one pass in place of one for each operation of NumPy."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from p4sgd.host.data.order import Order
 from p4sgd.host.data.quantization import levels, steps
 from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.sim.compiled import compiled
+from p4sgd.sim.intrinsics import prefetch
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.int32]
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+_AHEAD, _LINE = 2, 8
+"""How many samples before it is needed a sparse one is asked for, and values of a line of the processor's cache."""
 
 _compiled = compiled("the loops over data", nogil=True)
 
@@ -36,11 +44,28 @@ def _quantize(samples: Any, order: Any, half_offset: Any, twice_scale: Any, grid
 
 
 @_compiled
-def _quantize_stored(columns: Any, values: Any, offset: Any, scale: Any, steps: Any, grid: Any, out: Any) -> None:
+def _quantize_stored(matrix: Any, order: Any, offset: Any, scale: Any, steps: Any, grid: Any, out: Any) -> None:
+    begins, columns, values = matrix
+    column_row, value_row = columns.reshape(1, columns.size), values.reshape(1, values.size)
     offset_step, scale_step = np.uint32(steps[0]), np.uint32(steps[1])
-    for place in range(values.size):
-        column = np.uint32(columns[place])
-        out[place] = _level(values[place], offset[column * offset_step] * 0.5, scale[column * scale_step] * 2, grid)
+    place = 0
+    for row in range(order.size):
+        # No processor foresees in which order samples are read.
+        later = order[min(row + _AHEAD, order.size - 1)]
+        for entry in range(np.uint64(begins[later]), np.uint64(begins[later + 1]), np.uint64(_LINE)):
+            prefetch(value_row, 0, entry)
+            prefetch(column_row, 0, entry)
+        begin, end = begins[order[row]], begins[order[row] + 1]
+        own, x, which = columns[begin:end], values[begin:end], slice(place, place + end - begin)
+        out[0][which], out[1][which], q = row, own, out[2][which]
+        if offset_step or scale_step:
+            for entry in range(x.size):
+                column = np.uint32(own[entry])
+                q[entry] = _level(x[entry], offset[column * offset_step] * 0.5, scale[column * scale_step] * 2, grid)
+        else:  # with vectors
+            for entry in range(x.size):
+                q[entry] = _level(x[entry], offset[0] * 0.5, scale[0] * 2, grid)
+        place += x.size
 
 
 @_compiled
@@ -82,33 +107,38 @@ def _add_extremes(columns: Any, values: Any, low: Any, high: Any, nonzero: Any) 
 
 def quantize_scaled(
     samples: npt.NDArray[np.floating[Any]],
-    which: slice | IntArray,
+    which: Order,
     offset: FloatArray,
     scale: FloatArray,
     stored: int,
     signed: bool,
     out: npt.NDArray[np.uint8],
 ) -> None:
-    """Scale and quantise some of dense samples, finite float32 or float64 (samples, features): a slice, or indices.
+    """Scale and quantise some of dense samples, finite float32 or float64 (samples, features).
 
     ``out``, uint8 (of these samples, features or more), C-contiguous, gets the integers, modulo 256, in its first
     columns.
     """
-    if isinstance(which, slice) or not samples.flags.c_contiguous:
+    if not samples.flags.c_contiguous:
         samples = samples[which]
         which = np.arange(samples.shape[0])
     _quantize(_plain(samples), which, offset * 0.5, scale * 2, _grid(stored, signed), out)
 
 
 def quantize_stored(
-    rows: "csr_array", offset: FloatArray, scale: FloatArray, stored: int, signed: bool
-) -> npt.NDArray[np.uint8]:
-    """The integers of the stored values of sparse samples, modulo 256, in the order of ``rows.data``, uint8."""
-    out = np.empty(rows.data.size, np.uint8)
+    samples: "csr_array", which: Order, offset: FloatArray, scale: FloatArray, stored: int, signed: bool
+) -> tuple[IndexArray, IndexArray, npt.NDArray[np.uint8]]:
+    """Scale and quantise the stored values of some of sparse samples, finite float32 or float64.
+
+    Returns the row of each value among these samples, its column, both int32, and the integers, modulo 256.
+    """
+    size = int((samples.indptr[which + 1] - samples.indptr[which]).sum())
+    out = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.uint8)
     # A view of one number for all columns would be another type, for which the loop would be compiled again.
     steps = tuple(int(each.strides != (0,)) for each in (offset, scale))
     offsets, scales = (_plain(each if step else each[:1]) for each, step in zip((offset, scale), steps, strict=True))
-    _quantize_stored(*_stored(rows), offsets, scales, steps, _grid(stored, signed), out)
+    matrix = tuple(map(_plain, (samples.indptr, samples.indices, samples.data)))
+    _quantize_stored(matrix, which, offsets, scales, steps, _grid(stored, signed), out)
     return out
 
 
@@ -141,8 +171,8 @@ def _grid(stored: int, signed: bool) -> tuple[float, ...]:
     return tuple(map(float, (steps(stored, signed), *levels(stored, signed))))
 
 
-def _plain(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
-    """Rows such that kernels are compiled for two types only."""
+def _plain(rows: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """Numbers such that kernels are compiled for few types: of floats, for two."""
     plain = np.ascontiguousarray(rows).view()
     plain.flags.writeable = False  # as maps of files are
     return plain

@@ -3,6 +3,8 @@ they read all lines, skip lines of zeros, or share the columns with a program th
 
 from functools import partial
 
+import numpy as np
+
 from p4sgd.host.data import Scaling
 from p4sgd.host.errors import UserError
 from p4sgd.host.experiments.convergence import Measured, comparison, measure_all
@@ -29,7 +31,8 @@ def _dealt(made: LabelledSet, options: TrainingOptions) -> Dealt:
 
 
 def _first_values(made: LabelledSet, scaling: Scaling, options: TrainingOptions, samples: int) -> Values:
-    return quantized_values(made.features[:samples], scaling, options.stored, bias=options.bias)
+    which = np.arange(min(samples, made.labels.size))
+    return Values.join(quantized_values(made.features, which, scaling, options.stored, bias=options.bias))
 
 
 def _rows(measured: Measured, made: LabelledSet) -> list[list[Cell]]:

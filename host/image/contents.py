@@ -73,10 +73,10 @@ def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
 
 
 class Values(NamedTuple):
-    """Values of some samples of a job, in any order."""
+    """Values of some samples of a job; those of a column are in the order of the samples."""
 
-    rows: IntArray  # sample of each, from 0
-    columns: IntArray  # feature in the job
+    rows: npt.NDArray[np.integer[Any]]  # sample of each, from 0
+    columns: npt.NDArray[np.integer[Any]]  # feature in the job
     values: npt.NDArray[np.uint8]  # 8-bit two's complement if signed
 
     def of(self, which: npt.NDArray[np.bool_]) -> "Values":
@@ -103,10 +103,13 @@ def features_of(keys: npt.NDArray[np.uint32], layout: ImageLayout) -> IntArray:
     return place // layout.unit_lanes * layout.unit + place % layout.unit_lanes
 
 
-def own_words(values: Values, places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
-    """Sorted words of the entries of a worker, whose ``places`` are those of columns in it, below 0 elsewhere."""
-    words = np.empty(values.rows.size, np.uint64)
-    return sort_words(words[: _pack_words(*values, places, np.uint8((1 << stored) - 1), words)])
+def own_words(parts: Sequence[Values], places: npt.NDArray[np.int32], stored: int) -> npt.NDArray[np.uint64]:
+    """Sorted words of the entries of a worker, whose ``places`` are those of columns in it, below 0 elsewhere; no
+    column is in several parts."""
+    words, count = np.empty(sum(part.rows.size for part in parts), np.uint64), 0
+    for part in parts:
+        count += int(_pack_words(*part, places, np.uint8((1 << stored) - 1), words[count:]))
+    return sort_words(words[:count])
 
 
 @compiled("the sorting of sparse data", nogil=True)
@@ -114,7 +117,7 @@ def _pack_words(rows: Any, columns: Any, values: Any, places: Any, mask: Any, wo
     """`p4sgd.hw.spec.image.entry_words` of the values that have a place and are not 0; returns their number."""
     count = np.uint64(0)
     for entry in range(np.uint64(rows.size)):
-        row, place, value = np.uint64(rows[entry]), places[columns[entry]], values[entry] & mask
+        row, place, value = np.uint64(rows[entry]), places[np.uint64(columns[entry])], values[entry] & mask
         key = np.uint64(place) << np.uint64(BANK_BITS) | row % np.uint64(BANKS)
         micro_batch = row // np.uint64(BANKS) << np.uint64(ENTRY_MICRO_BATCH)
         words[count] = micro_batch | key << np.uint64(ENTRY_KEY) | np.uint64(value)

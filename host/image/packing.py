@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data.dataset import Dataset, TrainingRows
 from p4sgd.host.data.matrix import Features, each_block, to_dense
+from p4sgd.host.data.order import Order
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
 from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics, scaled
@@ -176,8 +177,8 @@ class _PackedBlocks:
         """Those of a part, with the zero samples that fill it."""
         listed = [image.shard.lists_values for image in self.images]
         values, width = _BLOCK_VALUES, data.feature_count + 1
-        if all(listed):  # temporaries take some 80 bytes an entry
-            values, width = values // 4, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
+        if all(listed):  # temporaries take some 40 bytes an entry
+            values, width = values // 2, 1 + sum(image.room for image in self.images) // self.images[0].layout.samples
         step = max(1, values // (BANKS * width)) * BANKS
         places = [entry_places(image) for image in self.own] if any(listed) else []
         for first in range(0, padded, step):
@@ -204,9 +205,9 @@ class _PackedBlocks:
         elif not data.sparse or isinstance(scaling, Whitening):
             block[:, :count] = _quantize(scaling.apply(data.local_features(which)), stored, scaling)
         elif block.size:
-            features: Any = data.local_features(which)
-            samples = np.repeat(np.arange(block.shape[0]), np.diff(features.indptr))
-            block[samples, features.indices] = _quantize_stored(features, scaling, stored)
+            assert isinstance(scaling, Scaling)
+            values = _stored_values(data.features, data.local_rows(which), scaling, stored)
+            block[values.rows, values.columns] = values.values
         return [block[:, image.shard.columns] for image in self.own if not image.shard.lists_values]
 
     def _listed(
@@ -215,12 +216,13 @@ class _PackedBlocks:
         """Entries of a block for the other workers of this process: `own_words` of each."""
         stored = self.images[0].layout.stored
         assert isinstance(self.scaling, Scaling)  # whitening leaves no zeros
-        values = quantized_values(data.local_features(which), self.scaling, stored, bias=self.images[0].bias)
-        if self.sample_ranks is not None:
-            holders = self.sample_ranks.holders((which.start + values.rows) // BANKS, self.micro_batches)
-            values = values.of(holders == self.sample_ranks.rank)
+        rows, bias = data.local_rows(which), self.images[0].bias
+        parts = quantized_values(data.features, rows, self.scaling, stored, bias=bias)
+        if (ranks := self.sample_ranks) is not None:
+            holders = (ranks.holders((which.start + part.rows) // BANKS, self.micro_batches) for part in parts)
+            parts = [part.of(own == ranks.rank) for part, own in zip(parts, holders, strict=True)]
         return [
-            own_words(values, place, stored)
+            own_words(parts, place, stored)
             for image, place in zip(self.own, places, strict=True)
             if image.shard.lists_values
         ]
@@ -232,37 +234,32 @@ class _PackedBlocks:
         return np.append(_quantize(scaling.zero, stored, scaling), np.array(bias, np.uint8))
 
 
-def quantized_values(features: Features, scaling: Scaling, stored: int, *, bias: bool) -> Values:
-    """Some samples, quantised to so many planes, without most of their zeros, for a scaling that keeps these; rows are
-    from 0. With ``bias`` each has one, as the last feature of the job."""
-    count, width = features.shape
+def quantized_values(features: Features, rows: Order, scaling: Scaling, stored: int, *, bias: bool) -> list[Values]:
+    """Some samples, quantised to so many planes, without most of their zeros, for a scaling that keeps these, in parts
+    with different columns. With ``bias`` each sample has one, as the last feature of the job."""
+    numbers, width = np.arange(rows.size), features.shape[1]
     if isinstance(features, np.ndarray):
-        dense = _quantize(scaling.apply(features), stored, scaling)
-        rows, columns = np.nonzero(dense)
-        values = dense[rows, columns]
+        dense = _quantize(scaling.apply(features[rows]), stored, scaling)
+        samples, columns = np.nonzero(dense)
+        parts = [Values(samples, columns, dense[samples, columns])]
     else:
-        rows = np.repeat(np.arange(count), np.diff(features.indptr))
-        columns = features.indices.astype(np.int64, copy=False)
-        values = _quantize_stored(features, scaling, stored)
+        parts = [_stored_values(features, rows, scaling, stored)]
         if (filled := scaling.filled).size:
-            others = scaling.offset[columns] == 0
-            whole = scaled(to_dense(features[:, filled]), scaling.offset[filled], scaling.scale[filled])
-            rows = np.append(rows[others], np.repeat(np.arange(count), filled.size))
-            columns = np.append(columns[others], np.tile(filled, count))
-            values = np.append(values[others], _quantize(whole, stored, scaling))
-    biased = count if bias else 0
-    return Values(
-        np.append(rows, np.arange(biased)),
-        np.append(columns, np.full(biased, width)),
-        np.append(values, np.full(biased, bias_integer(stored, scaling.signed) & 0xFF, np.uint8)),
-    )
+            parts = [part.of(scaling.offset[part.columns] == 0) for part in parts]
+            whole = scaled(to_dense(features[rows][:, filled]), scaling.offset[filled], scaling.scale[filled])
+            samples, columns = np.repeat(numbers, filled.size), np.tile(filled, rows.size)
+            parts.append(Values(samples, columns, _quantize(whole, stored, scaling).reshape(-1)))
+    if bias:
+        value = np.uint8(bias_integer(stored, scaling.signed) & 0xFF)
+        parts.append(Values(numbers, np.full(rows.size, width), np.full(rows.size, value)))
+    return parts
 
 
 def _quantize(a: npt.NDArray[np.float64], stored: int, scaling: Scaling | Whitening) -> npt.NDArray[np.uint8]:
     return quantize(a, stored, scaling.signed).astype(np.uint8)
 
 
-def _quantize_stored(features: Any, scaling: Scaling, stored: int) -> npt.NDArray[np.uint8]:
+def _stored_values(features: Any, rows: Order, scaling: Scaling, stored: int) -> Values:
     from p4sgd.host.data.kernels import quantize_stored
 
-    return quantize_stored(features, scaling.offset, scaling.scale, stored, scaling.signed)
+    return Values(*quantize_stored(features, rows, scaling.offset, scaling.scale, stored, scaling.signed))

@@ -165,7 +165,7 @@ def _pack(
 ) -> npt.NDArray[np.uint8] | EntryBlock:
     """A new image's lines or entries, from all values of some micro-batches; ``places`` from `entry_places`."""
     micro_batches = which.stop - which.start
-    block = EntryBlock(*split_words(own_words(values, places, image.layout.stored), micro_batches))
+    block = EntryBlock(*split_words(own_words([values], places, image.layout.stored), micro_batches))
     if image.shard.lists_values:
         return block
     rows, features, integers = _rows_and_features(block, image)

@@ -264,7 +264,9 @@ def prepare_rows(
 def quantized_rows(rows: TrainingRows, scaling: Scaling | Whitening, options: TrainingOptions, count: int) -> Values:
     """What is not 0 in the first training samples, in the order of training; of whitened ones all is."""
     assert isinstance(scaling, Scaling)
-    return quantized_values(rows.local_features(slice(0, count)), scaling, options.stored, bias=options.bias)
+    features = rows.local_features(slice(0, count))
+    which = np.arange(features.shape[0])
+    return Values.join(quantized_values(features, which, scaling, options.stored, bias=options.bias))
 
 
 def whitening_error(name: str) -> UserError:

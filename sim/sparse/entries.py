@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import ByteArray, IntArray, WeightArray
-from p4sgd.hw.spec.image import BANK_BITS, DESCRIPTOR_SHIFTS, Descriptor, entry_words, split_words
+from p4sgd.hw.spec.image import (
+    BANK_BITS,
+    DESCRIPTOR_SHIFTS,
+    ENTRY_KEY,
+    ENTRY_MICRO_BATCH,
+    Descriptor,
+    entry_words,
+    split_words,
+)
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
 
@@ -80,9 +88,9 @@ def blocks_of(counts: IntArray, most: int) -> Iterator[slice]:
         first = stop
 
 
-_VALUE_BITS = 8  # the lowest bits, which do not matter, because no two entries agree in all others
+_DIGIT_BITS = 12  # most bits of a digit: the counters of a pass fit into the first-level cache
 
-_DIGIT_BITS = 11  # bits of a digit: the counters of a pass fit into the first-level cache
+_COLUMN = ENTRY_KEY + BANK_BITS  # lowest bit of a column in a word
 
 Words = npt.NDArray[np.uint64]
 
@@ -90,34 +98,41 @@ Words = npt.NDArray[np.uint64]
 def sort_words(words: Words) -> Words:
     """`p4sgd.hw.spec.image.entry_words` in ascending order, uint64 (entries,); the given array is overwritten.
 
-    They are sorted digit by digit: NumPy's sort takes four times as long on some processors.
+    Those of the same column must be in the order of their samples already. They are sorted by column and micro-batch,
+    digit by digit: NumPy's sort takes four times as long on some processors.
     """
-    sorted_words, spare, shift = words, np.empty_like(words), _VALUE_BITS
-    places = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
-    # Only digits in which words differ.
-    differ = int(np.bitwise_or.reduce(words) ^ np.bitwise_and.reduce(words))
-    while differ >> shift:
-        if differ >> shift & 1:
-            _sort_by_digit(sorted_words, shift, places, spare)
-            sorted_words, spare, shift = spare, sorted_words, shift + _DIGIT_BITS
-        else:
-            shift += 1
+    sorted_words, spare, ones = words, np.empty_like(words), int(np.bitwise_or.reduce(words))
+    column_bits = (ones % (1 << ENTRY_MICRO_BATCH) >> _COLUMN).bit_length()
+    bits = max(1, column_bits + (ones >> ENTRY_MICRO_BATCH).bit_length())
+    digit_bits = -(-bits // -(-bits // _DIGIT_BITS))
+    places = np.empty((1 << digit_bits) + 1, np.int64)
+    for shift in range(0, bits, digit_bits):
+        _sort_by_digit(sorted_words, column_bits, shift, places, spare)
+        sorted_words, spare = spare, sorted_words
     return sorted_words
 
 
 @compiled("the sorting of sparse data", nogil=True)
-def _sort_by_digit(words: Any, shift: int, places: Any, target: Any) -> None:
-    """Copy words in the order of a digit; those with equal ones keep their order."""
+def _sort_by_digit(words: Any, column_bits: int, shift: int, places: Any, target: Any) -> None:
+    """Copy words in the order of a digit, that from bit ``shift`` on of the micro-batch with the column below it; those
+    with equal ones keep their order."""
     places[:] = 0
-    low, mask = np.uint64(shift), np.uint64((1 << _DIGIT_BITS) - 1)
     for word in words:
-        places[((word >> low) & mask) + np.uint64(1)] += 1
+        places[_digit(word, column_bits, shift, places.size) + np.uint64(1)] += 1
     for digit in range(1, places.size):
         places[digit] += places[digit - 1]
     for word in words:
-        digit = (word >> low) & mask
+        digit = _digit(word, column_bits, shift, places.size)
         target[places[digit]] = word
         places[digit] += 1
+
+
+@compiled("the sorting of sparse data")
+def _digit(word: Any, column_bits: int, shift: int, size: int) -> Any:
+    columns = (np.uint64(1) << np.uint64(column_bits)) - np.uint64(1)
+    both = word >> np.uint64(_COLUMN) & columns
+    both |= word >> np.uint64(ENTRY_MICRO_BATCH) << np.uint64(column_bits)
+    return both >> np.uint64(shift) & np.uint64(size - 2)
 
 
 # -- directories -------------------------------------------------------------------------------------------------------
