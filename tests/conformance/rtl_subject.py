@@ -28,17 +28,17 @@ class RtlSubject:
     Bytes that ``keep`` leaves out are 0, so that a short frame is a packet but for its length.
     """
 
-    def __init__(self, dut: Any, config: AggregatorConfig) -> None:
-        dut.rx__valid.value = 0
+    def __init__(self, dut: Any, config: AggregatorConfig, stall: float = 0.0) -> None:
+        dut.rx__valid.value = dut.tx__ready.value = 0
         self.abilities = Abilities(Geometry(config.slots, config.jobs, config.ports, parents=True))
         self._dut = dut
         self._host = Host(dut, config)
-        self._rx = StreamSource(dut, "rx")
-        self._tx = StreamSink(dut, "tx")
+        self._rx = StreamSource(dut, "rx", stall)
 
     async def start(self) -> None:
         """Reset it, and give it its address."""
         await start(self._dut)
+        self._tx = StreamSink(self._dut, "tx")  # not before: there may be an answer of the bench before
         await self._host.write_pair(registers.MAC, MAC)
 
     @resume
