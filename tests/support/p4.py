@@ -6,17 +6,15 @@ that a compiler refuses would run here.
 """
 
 import copy
+import functools
 import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_TOKEN = re.compile(
-    r"\s*(?:(//[^\n]*|/\*.*?\*/)|(\d+w\d+|0x[0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
-    r'|("[^"]*"|&&&|\+\+|<<|&&|\|\||[!=<>]=|[^\s\w]))',
-    re.DOTALL,
-)
+from parsy import Parser, forward_declaration, regex, seq
+
 _BINARY = [each.split() for each in ("||", "&&", "== !=", "< > <= >=", "|", "^", "&", "<<", "++ + -", "*")]
 _OPERATORS = {"|": operator.or_, "^": operator.xor, "&": operator.and_, "<<": operator.lshift, "+": operator.add}
 _OPERATORS |= {"-": operator.sub, "*": operator.mul}
@@ -69,7 +67,7 @@ class Table:
         self.name = name
         self.keys = [key for key, _, _ in parts.get("key", [])]
         self.key_names = [name for _, _, name in parts.get("key", [])]
-        self.actions = [word for word in parts["actions"] if word != ";"]
+        self.actions = parts["actions"]
         self.size = parts.get("size", ("number", 1024, None))
         self.default = parts.get("default_action", ("name", "NoAction"))
         self.constant = parts.get("entries", [])
@@ -85,248 +83,146 @@ class Table:
         return name, [value[1] for value in values]
 
 
-class _Parser:
-    """From tokens to nested tuples."""
+# -- the language ------------------------------------------------------------------------------------------------------
 
-    def __init__(self, text):
-        self.tokens, at = [], 0
-        while (found := _TOKEN.match(text, at)) and found.end() > at:
-            at = found.end()
-            if not found[1]:
-                self.tokens.append(found[2] or found[3] or found[4])
-        assert not text[at:].strip(), f"no token: {text[at : at + 40]!r}"
-        self.at = 0
 
-    @property
-    def next(self):
-        return self.tokens[self.at] if self.at < len(self.tokens) else None
+def _token(pattern: str) -> Parser:
+    """What matches, with the space and comments behind it."""
+    return regex(pattern) << regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 
-    def take(self, expected=None):
-        token = self.next
-        assert expected is None or token == expected, f"{expected} not {self.tokens[self.at - 8 : self.at + 4]}"
-        self.at += 1
-        return token
 
-    def skip(self, token):
-        if self.next == token:
-            self.at += 1
-            return True
-        return False
+def _sign(text: str) -> Parser:
+    return _token(re.escape(text))
 
-    def between(self, opening, closing, item, separator=","):
-        self.take(opening)
-        found = []
-        while not self.skip(closing):
-            found.append(item())
-            if separator:
-                self.skip(separator)
-        return found
 
-    def type(self):
-        name = self.take()
-        if self.next != "<":
-            return name
-        self.take("<")
-        arguments = []
-        while not self.skip(">"):
-            arguments.append(self.unary() if name == "bit" else self.type())
-            self.skip(",")
-        return ("bit", arguments[0]) if name == "bit" else name
+def _word(text: str) -> Parser:
+    return _token(rf"(?:{text})\b")
 
-    def parameter(self):
-        if self.next in ("in", "out", "inout"):
-            self.take()
-        return self.type(), self.take()
 
-    def expression(self, level=-1):
-        if level < 0:
-            condition = self.expression(0)
-            if not self.skip("?"):
-                return condition
-            yes = self.expression()
-            self.take(":")
-            return ("if", condition, yes, self.expression())
-        if level == len(_BINARY):
-            return self.unary()
-        left = self.expression(level + 1)
-        while self.next in _BINARY[level]:
-            left = ("binary", self.take(), left, self.expression(level + 1))
-        return left
+def _between(opening: str, item: Parser, closing: str, separator: str = "") -> Parser:
+    return _sign(opening) >> (item << _sign(separator).optional()).many() << _sign(closing)
 
-    def unary(self):
-        if self.next in ("!", "~"):
-            return ("unary", self.take(), self.unary())
-        if self.next == "(" and self.tokens[self.at + 1] == "bit":
-            self.take("(")
-            kind = self.type()
-            self.take(")")
-            return ("cast", kind, self.unary())
-        if self.next == "{":
-            return ("list", self.between("{", "}", self.expression))
-        if self.skip("("):
-            inner = self.expression()
-            self.take(")")
-        elif self.next[0].isdigit():
-            width, _, digits = self.take().rpartition("w")
-            inner = ("number", int(digits, 0), int(width) if width else None)
-        else:
-            inner = ("name", self.take())
-        while self.next in (".", "[", "("):
-            if self.skip("."):
-                inner = ("member", inner, self.take())
-            elif self.skip("["):
-                high = self.expression()
-                self.take(":")
-                inner = ("slice", inner, high, self.expression())
-                self.take("]")
+
+def _made(name: str, *parts: Parser) -> Parser:
+    """A tuple that begins with a name."""
+    return seq(*parts).map(lambda found: (name, *found))
+
+
+def _joined(first, others):
+    """Operands and the operators between them, those that bind closest first."""
+    operands, signs = [first, *(operand for _, operand in others)], [sign for sign, _ in others]
+    for level in reversed(_BINARY):
+        at = 0
+        while at < len(signs):
+            if signs[at] in level:
+                operands[at : at + 2] = [("binary", signs.pop(at), *operands[at : at + 2])]
             else:
-                inner = ("call", inner, self.between("(", ")", self.expression))
-        return inner
+                at += 1
+    return operands[0]
 
-    def block(self):
-        return self.between("{", "}", self.statement, None)
 
-    def statement(self):
-        if self.next == "{":
-            return ("block", self.block())
-        if self.skip("if"):
-            self.take("(")
-            condition = self.expression()
-            self.take(")")
-            yes = self.statement()
-            return ("branch", condition, yes, self.statement() if self.skip("else") else ("block", []))
-        if self.skip("return"):
-            self.take(";")
-            return ("return",)
-        if self.next in ("bool", "bit") or (self.next.endswith("_t") and self.tokens[self.at + 1] not in ".("):
-            return self.variable()
-        target = self.expression()
-        if self.skip("="):
-            target = ("assign", target, self.expression())
-        self.take(";")
-        return target
+def _number(text: str):
+    width, _, digits = text.rpartition("w")
+    return "number", int(digits, 0), int(width) if width else None
 
-    def variable(self):
-        kind, name = self.type(), self.take()
-        value = self.expression() if self.skip("=") else None
-        self.take(";")
-        return ("variable", kind, name, value)
 
-    def entry(self):
-        self.take("(")
-        key = []
-        while not self.skip(")"):
-            value = self.expression()
-            key.append((value, self.expression() if self.skip("&&&") else None))
-            self.skip(",")
-        self.take(":")
-        action = self.expression()
-        self.take(";")
-        return key, action
+_expression, _unary, _type, _statement, _declaration = (forward_declaration() for _ in range(5))
+_NAME = _token(r"[A-Za-z_]\w*")
+_BITS = _made("bit", _word("bit") >> _between("<", _unary, ">").map(lambda found: found[0]))
+_type.become(_BITS | _NAME << _between("<", _type, ">", ",").optional())
+_PARAMETERS = _between("(", _word("in|out|inout").optional() >> seq(_type, _NAME).map(tuple), ")", ",")
+_ARGUMENTS = _between("(", _expression, ")", ",")
+_BLOCK = _between("{", _statement, "}")
 
-    def table(self):
-        name, parts = self.take(), {}
-        self.take("{")
-        while not self.skip("}"):
-            self.skip("const")
-            part = self.take()
-            self.take("=")
-            if part == "key":
-                parts[part] = self.between("{", "}", self.key, ";")
-            elif part == "actions":
-                parts[part] = self.between("{", "}", self.take, None)
-            elif part == "entries":
-                parts[part] = self.between("{", "}", self.entry, None)
-            else:
-                parts[part] = self.expression()
-            self.skip(";")
-        return ("table", name, parts)
+_OPERATOR = _token(r"\|\||&&(?!&)|[=!<>]=|<<|\+\+|&(?!&)|[<>|^+*-]")
+_SUFFIX = (
+    _made("member", _sign(".") >> _NAME)
+    | _made("slice", _sign("[") >> _expression << _sign(":"), _expression << _sign("]"))
+    | _made("call", _ARGUMENTS)
+)
+_PRIMARY = _token(r"\d+w\d+|0x[0-9a-fA-F]+|\d+").map(_number) | _made("name", _NAME)
+_unary.become(
+    _made("unary", _token("[!~]"), _unary)
+    | _made("cast", _sign("(") >> _BITS << _sign(")"), _unary)
+    | _made("list", _between("{", _expression, "}", ","))
+    | seq(_PRIMARY | _sign("(") >> _expression << _sign(")"), _SUFFIX.many()).combine(
+        lambda inner, suffixes: functools.reduce(lambda owner, found: (found[0], owner, *found[1:]), suffixes, inner)
+    )
+)
+_CHOICE = seq(_sign("?") >> _expression << _sign(":"), _expression)
+_expression.become(
+    seq(seq(_unary, seq(_OPERATOR, _unary).many()).combine(_joined), _CHOICE.optional()).combine(
+        lambda found, choice: ("if", found, *choice) if choice else found
+    )
+)
 
-    def key(self):
-        expression = self.expression()
-        self.take(":")
-        kind, name = self.take(), None
-        if self.skip("@"):
-            self.take("name")
-            self.take("(")
-            name = self.take().strip('"')
-            self.take(")")
-        return expression, kind, name
+_VARIABLE = _made("variable", _type, _NAME, (_sign("=") >> _expression).optional() << _sign(";"))
+_statement.become(
+    _made("block", _BLOCK)
+    | _made(
+        "branch",
+        _word("if") >> _sign("(") >> _expression << _sign(")"),
+        _statement,
+        (_word("else") >> _statement).optional().map(lambda found: found or ("block", [])),
+    )
+    | _made("return") << _word("return") << _sign(";")
+    | _VARIABLE
+    | _made("assign", _expression, _sign("=") >> _expression << _sign(";"))
+    | _expression << _sign(";")
+)
 
-    def declaration(self):
-        while self.skip("@"):  # where the compiler is to put things
-            self.take()
-            self.between("(", ")", self.take)
-        token = self.next
-        if token in ("header", "struct"):
-            self.take()
-            return (token, self.take(), self.between("{", "}", lambda: (self.type(), self.take()), ";"))
-        if token == "typedef":
-            self.take()
-            kind, name = self.type(), self.take()
-            self.take(";")
-            return ("typedef", name, kind)
-        if token in ("parser", "control"):
-            self.take()
-            name = self.take()
-            return (token, name, self.between("(", ")", self.parameter), self.between("{", "}", self.declaration, None))
-        if token in ("action", "state"):
-            self.take()
-            name = self.take()
-            parameters = self.between("(", ")", self.parameter) if token == "action" else []
-            return (token, name, parameters, self.block() if token == "action" else self.state())
-        if token == "table":
-            self.take()
-            return self.table()
-        if token == "apply":
-            self.take()
-            return ("apply", self.block())
-        self.skip("const")
-        kind = self.type()
-        if self.next == "(":
-            arguments = self.between("(", ")", self.expression)
-            name = self.take()
-            body = None
-            if self.skip("="):
-                self.take("{")
-                self.take("void")
-                self.take("apply")
-                body = (self.between("(", ")", self.parameter), self.block())
-                self.take("}")
-            self.take(";")
-            return ("instance", kind, name, arguments, body)
-        name = self.take()
-        value = self.expression() if self.skip("=") else None
-        self.take(";")
-        return ("variable", kind, name, value)
+_KEY = seq(_expression << _sign(":"), _NAME, (_sign("@name(") >> _token('"[^"]*"') << _sign(")")).optional())
+_KEY = _KEY.combine(lambda key, kind, name: (key, kind, name and name.strip('"')))
+_ENTRY = seq(
+    _between("(", seq(_expression, (_sign("&&&") >> _expression).optional()).map(tuple), ")", ",") << _sign(":"),
+    _expression << _sign(";"),
+)
+_PART = (
+    seq(_word("key") << _sign("="), _between("{", _KEY, "}", ";"))
+    | seq(_word("actions") << _sign("="), _between("{", _NAME, "}", ";"))
+    | seq(_word("const").optional() >> _word("entries") << _sign("="), _between("{", _ENTRY.map(tuple), "}"))
+    | seq(_word("const").optional() >> _NAME << _sign("="), _expression)
+) << _sign(";").optional()
+_CASE = seq(
+    _word("default").result(None) | _between("(", _expression, ")", ",") | _expression.map(lambda found: [found]),
+    _sign(":") >> _NAME << _sign(";"),
+)
+_TRANSITION = _word("transition")
+_STATE = seq(
+    _sign("{") >> (_TRANSITION.should_fail("a statement") >> _statement).many() << _TRANSITION,
+    (_word("select") >> _ARGUMENTS).optional().map(lambda keys: keys or []),
+    (_between("{", _CASE.map(tuple), "}") | (_NAME << _sign(";")).map(lambda target: [(None, target)])) << _sign("}"),
+)
+_FIELDS = _between("{", seq(_type, _NAME).map(tuple), "}", ";")
+_APPLIED = _sign("{") >> _word("void") >> _word("apply") >> seq(_PARAMETERS, _BLOCK).map(tuple) << _sign("}")
+_ANNOTATION = _sign("@") >> _NAME >> _token(r"\([^)]*\)")  # where the compiler is to put things
+_declaration.become(
+    _ANNOTATION.many()
+    >> (
+        seq(_word("header|struct"), _NAME, _FIELDS).map(tuple)
+        | (_word("typedef") >> seq(_type, _NAME << _sign(";"))).combine(lambda kind, name: ("typedef", name, kind))
+        | seq(_word("parser|control"), _NAME, _PARAMETERS, _between("{", _declaration, "}")).map(tuple)
+        | seq(_word("action"), _NAME, _PARAMETERS, _BLOCK).map(tuple)
+        | seq(_word("state"), _NAME, _STATE.map(tuple)).combine(lambda kind, name, found: (kind, name, [], found))
+        | _made("table", _word("table") >> _NAME, _between("{", _PART, "}").map(dict))
+        | _made("apply", _word("apply") >> _BLOCK)
+        | (
+            seq(_type, _ARGUMENTS, _NAME, (_sign("=") >> _APPLIED).optional() << _sign(";")).combine(
+                lambda kind, arguments, name, body: ("instance", kind, name, arguments, body)
+            )
+        )
+        | _word("const").optional() >> _VARIABLE
+    )
+)
 
-    def state(self):
-        self.take("{")
-        statements = []
-        while not self.skip("transition"):
-            statements.append(self.statement())
-        if self.next != "select":
-            cases = [(None, self.take())]
-            self.take(";")
-            keys = []
-        else:
-            self.take("select")
-            keys = self.between("(", ")", self.expression)
-            cases = self.between("{", "}", self.case, None)
-        self.take("}")
-        return statements, keys, cases
 
-    def case(self):
-        if self.skip("default"):
-            values = None
-        elif self.next == "(":
-            values = self.between("(", ")", self.expression)
-        else:
-            values = [self.expression()]
-        self.take(":")
-        target = self.take()
-        self.take(";")
-        return values, target
+@functools.cache
+def _declarations(text: str):
+    """What a program declares, as nested tuples."""
+    return (_token("") >> _declaration.many()).parse(text)
+
+
+# -- carrying it out ---------------------------------------------------------------------------------------------------
 
 
 class _LeaveError(Exception):
@@ -341,12 +237,10 @@ class Program:
     """
 
     def __init__(self, path: Path) -> None:
-        parser = _Parser(_ARCHITECTURES + _preprocess(path, {}))
         self._types, self._constants, self._blocks = {}, {}, {}
         self._scopes = {}
         self.tables, self.counts, self.sizes, self.touched = {}, Counter(), {}, []
-        while parser.next:
-            found = parser.declaration()
+        for found in _declarations(_ARCHITECTURES + _preprocess(path, {})):
             assert found[0] == "instance" or found[1] not in _TAKEN, f"{found[1]} is a name of the architecture"
             match found:
                 case ("header" | "struct", name, _) | ("typedef", name, _):
