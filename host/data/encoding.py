@@ -1,11 +1,11 @@
 """Features of samples, and how a model makes them of the columns of a table with texts and gaps.
 
-The training rows decide which features there are (`EncodingFit`), and a `TableEncoding` makes these of the rows of any
+The training rows decide which features there are (`fit_encoding`), and a `TableEncoding` makes these of the rows of any
 table with the same columns. The model file has it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy  # which imports scipy.sparse at its first use
 
 from p4sgd.host.data.dates import dates_of
-from p4sgd.host.data.matrix import Features
+from p4sgd.host.data.matrix import Features, each_block
 from p4sgd.host.data.notation import has_unit
 from p4sgd.host.data.reading import TableReading
 from p4sgd.host.data.statistics import is_sparse
@@ -37,34 +37,27 @@ _SHOWN = 5
 """Most columns that a message names."""
 
 
-class EncodingFit:
-    """Counts and sums over the training rows of a table, from which an encoding follows, however rows are divided.
+def fit_encoding(table: Table, blocks: Iterable[Features], missing: str) -> "TableEncoding":
+    """The encoding that follows from counts and sums over the training rows of a table, however they are divided.
 
-    ``missing`` is one of `FILLINGS`.
+    Blocks of rows are float64 (rows, columns), as `Table.rows` gives them; ``missing`` is one of `FILLINGS`.
     """
+    counts, sums = [column.count(np.empty(0)) for column in table.columns], [0] * len(table.columns)
 
-    def __init__(self, table: Table, missing: str) -> None:
-        self._columns = table.columns
-        self._missing = missing
-        self._counts = [column.count(np.empty(0)) for column in table.columns]
-        self._sums = [0] * len(table.columns)
-
-    def add(self, rows: Features) -> None:
-        """Take some training rows into account: float64 (rows, columns), as `Table.rows` gives them."""
+    def add(rows: Features) -> None:
         step = max(1, _BLOCK_VALUES // rows.shape[1])
         for first in range(0, rows.shape[0], step):
             block = _dense(rows[first : first + step])
-            for place, (column, cells) in enumerate(zip(self._columns, block.T, strict=True)):
-                self._counts[place] += column.count(cells)
-                if self._missing != "error":
-                    self._sums[place] += column.total(cells)
+            for place, (column, cells) in enumerate(zip(table.columns, block.T, strict=True)):
+                counts[place] += column.count(cells)
+                sums[place] += column.total(cells) if missing != "error" else 0
 
-    def finish(self) -> "TableEncoding":
-        fitted = (
-            column.fitted(count.tolist(), total, self._missing)
-            for column, count, total in zip(self._columns, self._counts, self._sums, strict=True)
-        )
-        return TableEncoding(tuple(fitted), self._missing)
+    each_block(add, blocks)
+    fitted = (
+        column.fitted(count.tolist(), total, missing)
+        for column, count, total in zip(table.columns, counts, sums, strict=True)
+    )
+    return TableEncoding(tuple(fitted), missing)
 
 
 @dataclass(frozen=True)

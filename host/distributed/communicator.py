@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from p4sgd.host.errors import P4sgdError, UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 T = TypeVar("T")
@@ -60,10 +57,6 @@ class Communicator:
         ``interruptible``, when this sum is waited for, and nobody waits for those started after it.
         """
         return Started(values)
-
-    def all_min(self, values: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-        """Element-wise minimum over all ranks of float64 vectors of the same length, without NaN."""
-        return values
 
     def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":
         """Send ``blocks[rank]``, uint8 of any shape, which may be empty, to each rank; returns the received blocks,

@@ -7,7 +7,6 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from p4sgd.host.distributed.communicator import Communicator, Started
@@ -76,13 +75,6 @@ class MpiCommunicator(Communicator):
         if interruptible:
             return _Request(request, lambda: self._unflagged(total, values.shape), self._under_way)
         return _Request(request, lambda: total, self._under_way)
-
-    def all_min(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        own = np.append(values, -float(self.interrupted))
-        least = np.empty_like(own)
-        self._ranks.Allreduce(own, least, MPI.MIN)
-        self._end_if(bool(least[-1]))
-        return least[:-1]
 
     def all_to_all(self, blocks: Sequence[ByteArray], sizes: IntArray | None = None) -> list[ByteArray]:
         sent = np.array([block.size for block in blocks], np.int64)

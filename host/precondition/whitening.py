@@ -139,9 +139,9 @@ class Moments:
         """Those of the samples of all ranks, each of which calls this with its own."""
         if ranks.size == 1:
             return self
-        samples, totals = sum(ranks.all_gather(self.samples)), ranks.all_sum(np.c_[self.sums, self.products])
-        low, high = ranks.all_min(np.array([self.low, -self.high], np.float64).reshape(-1)).reshape(2, -1)
-        return type(self)(samples, totals[:, 0], totals[:, 1:], low.astype(np.int64), -high.astype(np.int64))
+        totals = ranks.all_sum(np.c_[self.sums, self.products])
+        samples, low, high = zip(*ranks.all_gather((self.samples, self.low, self.high)), strict=True)
+        return type(self)(sum(samples), totals[:, 0], totals[:, 1:], np.min(low, axis=0), np.max(high, axis=0))
 
 
 class WhitenedBlock(NamedTuple):

@@ -242,9 +242,9 @@ class TrainingRun:
         if self.folder is not None and device != "rtl":
             return self.folder.manifest.config
         keeps_zeros = not request.sparse_workers and (request.start is None or request.start.keeps_zeros)
-        if device == "emulator" and isinstance(data, Dataset) and data.sparse and keeps_zeros:
-            stored, samples = map(int, self.ranks.all_sum(np.array([data.stored, data.features.shape[0]])))
-            if suits_sparse_workers(stored, samples, data.feature_count, self.options):
+        if device == "emulator" and keeps_zeros and isinstance(data, Dataset) and data.sparse:
+            sizes = data.stored, data.samples, data.feature_count
+            if suits_sparse_workers(*sizes, self.options):
                 return WorkerConfig.sparse_worker()
         config: WorkerConfig = CONFIGURATIONS[DEVICES[device].configuration]()
         if device == "emulator" and not request.sparse_workers and self.options.skip_zeros != "always":

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import FeatureSpace, Scaling
 from p4sgd.host.data.dataset import LabelledSamples
-from p4sgd.host.data.encoding import EncodingFit, TableEncoding
+from p4sgd.host.data.encoding import TableEncoding, fit_encoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.data.matrix import each_block, stored_values
@@ -283,9 +283,8 @@ class _Preparation:
         samples; findings about these by one of all samples, and what `_sort` returns."""
         table, columns, name = found.table, found.space.count, self.source.name
         assert table is not None
-        fit = EncodingFit(table, self.options.missing)
-        each_block(fit.add, SortedRows(buckets, name, train, columns).feature_blocks())
-        encoding = fit.finish()
+        blocks = SortedRows(buckets, name, train, columns).feature_blocks()
+        encoding = fit_encoding(table, blocks, self.options.missing)
         buckets.encode = lambda rows: encoding.apply(rows, table)
         extremes = Statistics(encoding.count, train)
         rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import Dataset, FeatureSpace, Scaling
 from p4sgd.host.data.dataset import Labelled, LabelledSamples, TrainingRows
-from p4sgd.host.data.encoding import EncodingFit
+from p4sgd.host.data.encoding import fit_encoding
 from p4sgd.host.data.labels import LabelCoding, TargetCoding, fit_coding
 from p4sgd.host.data.matrix import Features, each_block
 from p4sgd.host.data.order import Order, shuffle, split
@@ -70,9 +70,7 @@ def encode(data: Dataset, trained: npt.NDArray[np.bool_], missing: str) -> Datas
     table = data.table
     if table is None or (table.plain and missing == "error"):
         return dataclasses.replace(data, table=None)
-    fit = EncodingFit(table, missing)
-    fit.add(data.features if trained.all() else data.features[trained])
-    encoding = fit.finish()
+    encoding = fit_encoding(table, (data.features if trained.all() else data.features[trained],), missing)
     remarks = (*data.remarks, *encoding.remarks(int(trained.sum())))
     return dataclasses.replace(data.encoded(encoding), remarks=remarks)
 

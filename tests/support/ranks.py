@@ -31,10 +31,6 @@ class _Rank:
         total = self.all_sum(values)
         return SimpleNamespace(wait=lambda: total, done=lambda: True)
 
-    def all_min(self, values):
-        assert values.dtype == np.float64
-        return np.min(self.all_gather(values), axis=0)
-
     def all_to_all(self, blocks, sizes=None):
         assert len(blocks) == self.size
         assert all(block.dtype == np.uint8 for block in blocks)

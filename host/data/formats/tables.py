@@ -72,7 +72,7 @@ class TableSource(Source):
 
     @abstractmethod
     def _arrays(self) -> Iterator[Arrays]:
-        """The rows of the share."""
+        """The rows."""
 
     @abstractmethod
     def _locate(self, row: int, column: int) -> str:

@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from support.data_files import encoded, read_in_blocks
 
 from p4sgd.host.data import FeatureSpace, read_dataset, survey
-from p4sgd.host.data.encoding import EncodingFit, TableEncoding, space_from_json, space_to_json
+from p4sgd.host.data.encoding import TableEncoding, fit_encoding, space_from_json, space_to_json
 from p4sgd.host.data.identity import identify
 from p4sgd.host.data.survey import Survey
 from p4sgd.host.data.table import NumberColumn, Table
@@ -137,10 +137,9 @@ def test_any_texts_are_the_same_in_every_format(tmp_path_factory, columns, missi
 def test_means_are_exact_however_rows_are_divided(values, parts):
     rows = np.array(values)[:, None]
     edges = sorted({0, *(min(part, len(values)) for part in parts), len(values)})
-    fit = EncodingFit(Table((NumberColumn("x"),)), "mean")
-    for first, last in itertools.pairwise(edges):
-        fit.add(rows[first:last])
-    assert fit.finish().columns[0].mean == float(sum(map(Fraction, values)) / len(values))
+    blocks = (rows[first:last] for first, last in itertools.pairwise(edges))
+    fitted = fit_encoding(Table((NumberColumn("x"),)), blocks, "mean")
+    assert fitted.columns[0].mean == float(sum(map(Fraction, values)) / len(values))
 
 
 def test_wide_tables_are_sparse(tmp_path):
