@@ -24,7 +24,7 @@ from p4sgd.hw.spec.udp import (
     PROGRAM_PREFIX,
 )
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.batch import PURPOSE, Bytes, Numbers
+from p4sgd.sim.network.frames import PURPOSE, Bytes, Numbers
 
 Places = npt.NDArray[np.uint64]
 """Pointers, and sizes beside them."""

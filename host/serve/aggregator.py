@@ -20,17 +20,20 @@ from p4sgd.host.rpc.address import ControlAddress, ControlListener
 from p4sgd.host.rpc.message import RefusedError
 from p4sgd.host.rpc.server import LEASE_S, ControlServer, Methods
 from p4sgd.hw.spec.job import Job, Member, Parent
-from p4sgd.hw.spec.packet import FIELDS, ROUND_BITS, mac_text, most_micro_batches
+from p4sgd.hw.spec.packet import GROUP_BIT, ROUND_BITS, mac_text, most_micro_batches
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.network.batch import (
-    MEMBER_MAC,
-    MEMBER_PORT,
+from p4sgd.sim.network.batch import MEMBER_MAC, MEMBER_PORT, BatchAggregator
+from p4sgd.sim.network.frames import (
+    DESTINATION,
+    JOB,
     PURPOSE,
-    BatchAggregator,
+    SHARD,
     Bytes,
     Numbers,
     check_of_values,
+    load,
     put_check,
+    store,
 )
 
 _Round = Annotated[int, Meta(ge=0, lt=1 << ROUND_BITS)]
@@ -129,12 +132,6 @@ _MOST_CLIENTS = 128
 _BATCH = 256  # most frames taken from a port in one turn: a millisecond at most, in UDP to many workers a few
 _POLL_S = 1.0  # how often to read from links without an event: one that was down may be up again
 _STRANGERS = 1000  # probes of strangers that are answered in this time: an answer may go to whom it does not concern
-
-
-_JOB, _SHARD = (field.offset_bits // 8 for field in FIELDS if field.name in ("job", "shard"))
-"""The bytes of a frame with the job and with the shard, in either version."""
-
-_GROUP = 1  # the bit of a frame's first byte that marks the address of a group
 
 
 class SoftwareAggregatorServer:
@@ -258,7 +255,7 @@ def _divide(frames: Bytes, rows: Numbers, job: int) -> tuple[Numbers, Numbers]:
     to_all, others = np.empty_like(rows), np.empty_like(rows)
     to_all_count = other_count = 0
     for row in rows:
-        if frames[row, _JOB] == job and frames[row, 0] & _GROUP:
+        if load(frames[row], JOB) == job and load(frames[row], DESTINATION) >> GROUP_BIT & 1:
             to_all[to_all_count] = row
             to_all_count += 1
         else:
@@ -280,9 +277,8 @@ def _copy(
                 continue
             size, copy = sizes[row], copies[count]
             copy[:size] = frames[row, :size]
-            for byte in range(6):
-                copy[byte] = members[shard, MEMBER_MAC] >> 8 * (5 - byte) & 0xFF
-            copy[_SHARD] = shard
+            store(copy, DESTINATION, members[shard, MEMBER_MAC])
+            store(copy, SHARD, shard)
             put_check(copy, of_values)
             copy_sizes[count] = size
             count += 1

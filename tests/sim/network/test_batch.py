@@ -13,7 +13,7 @@ from p4sgd.hw.spec.aggregator import AggregatorConfig, counters
 from p4sgd.hw.spec.job import Job, Member
 from p4sgd.hw.spec.packet import MOST_MICRO_BATCHES, Packet, PacketType
 from p4sgd.sim.network.batch import BatchAggregator
-from p4sgd.sim.network.crc32 import crc32
+from p4sgd.sim.network.frames import crc32
 
 MAC = 0x0250_3453_47FF
 SLOTS, PLACES = 6, 3
