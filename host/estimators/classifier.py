@@ -163,7 +163,8 @@ class GLMClassifier(ClassifierMixin, GLM):
         """A data set with classes as in a file: numbers, or indices into texts."""
         if isinstance(self.classes_, list):
             raise ValueError(f"y has one column, the model has {len(self.classes_)} labels")
-        unknown = np.setdiff1d(_counted(y, of_samples[0]), self.classes_)
+        counted = _counted(y, of_samples[0])
+        unknown = counted[~np.isin(counted, self.classes_)]
         if unknown.size:
             raise ValueError(f"y has the class {unknown[0]}, which is not one of {self.classes_}")
         # Numbers of which float64 does not tell one from another go as texts.

@@ -26,7 +26,7 @@ from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, br
 from p4sgd.host.errors import option
 from p4sgd.host.image import Image
 from p4sgd.host.image.contents import directories_of, lists_of
-from p4sgd.host.losses import Loss
+from p4sgd.host.losses import Loss, Task
 from p4sgd.host.losses.log_link import LogLink
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.training.checkpoint import Weights
@@ -208,9 +208,13 @@ class EpochMetrics:
         self._offsets = {"train": targets.offsets, **{name: data.offsets for name, (data, _) in held_out.items()}}
         self._terms = terms = targets.terms(loss)
         self._near = Near()
-        constant = np.zeros_like(terms.y)
-        constant += self._correction(constant)
-        self.constant_loss = broadcast(self._ranks, average(loss.value(terms.z(constant), terms.y), terms.weights))
+        y, own, shift = terms
+        if loss.task is Task.CLASSIFICATION and shift is None:  # samples of a class are alike
+            share = average(y > 0, own)
+            y, own = np.array([-1.0, 1.0]), np.array([1 - share, share])
+        constant = np.zeros_like(y) if shift is None else shift.copy()
+        constant += fit_intercept(loss, constant, y, own, near=self._near) if refit else 0.0
+        self.constant_loss = broadcast(self._ranks, average(loss.value(constant, y), own))
         self._prepared = prepared
         self._decoded = decoded_features(prepared.images, prepared.features)  # for the search and the emulator, too
         self._rounded: FloatArray | None = None
