@@ -45,14 +45,6 @@ def test_committed_vectors(close):
 
 @pytest.mark.slow
 @pytest.mark.rtl
-def test_new_random_sequences(tmp_path):
-    file = tmp_path / "random.jsonl"
-    write(file, random_cases(Geometry(parents=True), default_seed(), times(3_000)))
-    run_files(CONFIG, [file], True)
-
-
-@pytest.mark.slow
-@pytest.mark.rtl
 @pytest.mark.parametrize(("slots", "jobs", "ports", "frames"), [(8, 2, 4, 4_000), (256, 8, 5, 2_000)])
 def test_other_sizes(tmp_path, slots, jobs, ports, frames):
     geometry = Geometry(slots, jobs, ports, parents=True)

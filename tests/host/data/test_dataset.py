@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, FeatureSpace
-from p4sgd.host.data import matrix as matrices
 from p4sgd.host.data.identity import identify
-from p4sgd.host.data.matrix import find_not_finite
 from p4sgd.host.errors import UserError
 
 
@@ -107,17 +105,6 @@ def test_split(classes, fraction, seed, stratified):
     if stratified:
         for label, count in enumerate(classes):
             assert abs((held.labels == label).sum() - held.samples / samples * count) < 1.001
-
-
-@pytest.mark.parametrize("form", [scipy.sparse.csr_array, np.array])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_the_first_value_that_is_not_finite(form, value, monkeypatch):
-    monkeypatch.setattr(matrices, "_BLOCK_VALUES", 200)
-    dense = np.zeros((50, 60))
-    dense[::4, 7] = 1
-    assert find_not_finite(form(dense)) is None
-    dense[31, 41] = dense[33, 2] = value
-    assert find_not_finite(form(dense)) == (31, 41)
 
 
 def changed(data, **more):

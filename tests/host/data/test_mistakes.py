@@ -169,6 +169,7 @@ ARRAYS = [  # the same of archives, Parquet files and matrices
     ("a.npz", zip_with(10, 9), {}, ": is damaged or …compression method is not supported"),
     ("a.npz", zip_with(10, 14), {}, ": is damaged or …"),  # LZMA, which it is not
     ("a.npz", {"X": X[:0], "y": Y[:0]}, {}, ": there are no samples"),
+    ("a.npz", {**SPARSE, "format": np.array(b"lil")}, {}, ": holds no sparse matrix"),
     ("a.npz", {**SPARSE, "shape": np.array(3)}, {}, ": holds no sparse matrix"),
     ("a.npz", {**SPARSE, "shape": np.array([3.0, 2.0])}, {}, ": holds no sparse matrix"),
     ("a.npz", {**SPARSE, "indptr": np.array([0, 2, 1, 3], np.uint8)}, {}, ": the sparse matrix is damaged: indptr"),

@@ -1,14 +1,11 @@
 """LIBSVM's and Vowpal Wabbit's text formats, right or wrong, read by the compiled parser or by Python."""
 
-import bz2
 import gzip
-import lzma
 import math
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
@@ -71,25 +68,6 @@ def check_mistake(path, message, **options):
     with pytest.raises(UserError) as raised:
         read_dataset(path, **options)
     assert str(raised.value).startswith(f"{path}{message}")
-
-
-@pytest.mark.parametrize(
-    ("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
-)
-def test_libsvm(tmp_path, parser, suffix, compress):
-    for name in (f"data.svm{suffix}", f"a9a.t{suffix}", "a9a"):
-        data = read_dataset(write(tmp_path, compress(LIBSVM), name))
-        assert isinstance(data.features, scipy.sparse.csr_array)
-        assert data.features.indices.dtype == np.int32
-        assert data.features.toarray().tolist() == DENSE
-        assert (data.labels.tolist(), data.name) == ([1, -1, -1], str(tmp_path / name))
-    if suffix:
-        content = compress(LIBSVM * 1000)
-        middle = len(content) // 2
-        flipped = bytes(byte ^ 0x5A for byte in content[middle : middle + 20])
-        for damaged in (content[:middle], content[:middle] + flipped + content[middle + 20 :]):
-            path = write(tmp_path, damaged, f"cut.svm{suffix}")
-            check_mistake(path, ": the compressed data are damaged or cut off: get the file again")
 
 
 def test_lines_without_a_label_are_left_out(tmp_path, parser):
