@@ -338,6 +338,10 @@ def finish(
             classes = result.model.labels.task is Task.CLASSIFICATION
             weak = ", as weak as C=1 of scikit-learn" if classes else ""
             output.say(f"L2 penalty {last.summary['l2']:.3g}{weak}: --l2 0 is none")
+        if document["whitening_times"]:
+            from p4sgd.host.precondition.stage import StageTimes
+
+            output.say(str(StageTimes(**document["whitening_times"])))
         if times:
             from p4sgd.host.distributed.overlap import MessageTimes
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from p4sgd.host.errors import P4sgdError, UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from p4sgd.hw.spec.fixed import ByteArray, IntArray
 
 T = TypeVar("T")
@@ -49,13 +52,20 @@ class Communicator:
         """Element-wise sum over all ranks of int64 arrays of the same shape."""
         return values
 
-    def start_sum(self, values: "IntArray", *, interruptible: bool = False) -> "Started[IntArray]":
-        """Start an `all_sum` and return at once.
+    def start_sum(
+        self, values: "IntArray", owner: int | None = None, *, interruptible: bool = False
+    ) -> "Started[IntArray | None]":
+        """Start an `all_sum` and return at once; only ``owner`` gets the sum, by default all ranks.
 
         Several calls may be under way. All ranks start them in the same order, and wait for all of them; ``values``
         must not change before that. An interruption takes effect in the next call that is not of this kind; if
         ``interruptible``, when this sum is waited for, and nobody waits for those started after it.
         """
+        return Started(values)
+
+    def start_broadcast(self, values: "npt.NDArray[np.float64]", owner: int) -> "Started[npt.NDArray[np.float64]]":
+        """Start to send a float64 array from its owner to all ranks, and return at once; see `start_sum`. The others
+        give an array of the same shape, which may be overwritten."""
         return Started(values)
 
     def all_to_all(self, blocks: "Sequence[ByteArray]", sizes: "IntArray | None" = None) -> "list[ByteArray]":

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from p4sgd.host.distributed.communicator import Communicator, Started
@@ -68,13 +69,22 @@ class MpiCommunicator(Communicator):
         self._ranks.Allreduce(own, total)
         return self._unflagged(total, values.shape)
 
-    def start_sum(self, values: IntArray, *, interruptible: bool = False) -> Started[IntArray]:
+    def start_sum(
+        self, values: IntArray, owner: int | None = None, *, interruptible: bool = False
+    ) -> Started[IntArray | None]:
         own = self._flagged(values) if interruptible else np.ascontiguousarray(values)
         total = np.empty_like(own)
-        request = self._ranks.Iallreduce(own, total)
+        if owner is None:
+            request = self._ranks.Iallreduce(own, total)
+        else:
+            request = self._ranks.Ireduce(own, total, root=owner)
         if interruptible:
             return _Request(request, lambda: self._unflagged(total, values.shape), self._under_way)
-        return _Request(request, lambda: total, self._under_way)
+        return _Request(request, lambda: total if owner in (None, self.rank) else None, self._under_way)
+
+    def start_broadcast(self, values: npt.NDArray[np.float64], owner: int) -> Started[npt.NDArray[np.float64]]:
+        buffer = np.ascontiguousarray(values)
+        return _Request(self._ranks.Ibcast(buffer, owner), lambda: buffer, self._under_way)
 
     def all_to_all(self, blocks: Sequence[ByteArray], sizes: IntArray | None = None) -> list[ByteArray]:
         sent = np.array([block.size for block in blocks], np.int64)

@@ -1,12 +1,14 @@
-"""Exact plans on measured costs: which sums travel in one message."""
+"""Exact plans on measured costs: which sums travel in one message, and which factors an owner inverts for all ranks."""
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+_MOST_ITEMS = 64  # of a plan of sums, to keep it short: with more factors an item is several of them
 
 
 @dataclass(frozen=True)
@@ -140,3 +142,61 @@ def _undominated(states: Iterable[_State]) -> list[_State]:
         if not any(each.backward <= state.backward and each.messages <= state.messages for each in kept):
             kept.append(state)
     return kept
+
+
+@dataclass(frozen=True)
+class FactorCosts:
+    """Seconds to compute a rank's part of a factor, to invert it, to broadcast the inverse, and to add up the parts of
+    a number of factors over the ranks in one message."""
+
+    compute: float
+    invert: float
+    send: float
+    add: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class FactorPlan:
+    """Plan of who inverts which factors, all of one size.
+
+    The first ``owned`` have an owner each, ranks in turn, which inverts them and sends the inverses in their order;
+    then all ranks invert the others. ``messages`` has the numbers of the factors whose parts are added up together. The
+    times are until all ranks have all inverses, as predicted, and at least if all parts are computed first.
+    """
+
+    owned: int
+    messages: tuple[tuple[int, ...], ...]
+    predicted_s: float
+    lower_bound_s: float
+
+
+def plan_factors(count: int, ranks: int, costs: FactorCosts) -> FactorPlan:
+    """Plan the inversion of factors by ranks, after SPD-KFAC (S. Shi, L. Zhang, B. Li, ICDCS 2021, arXiv:2107.06533).
+
+    All broadcasts share one channel: every rank's link carries all of them. Factors are alike, so for each number with
+    an owner the best owners take turns, and the number with which all inverses are there first is found by trying all.
+    Sums are planned as a chain for each owner (`Passes`), as if all were there before the first inversion.
+    """
+    channel = own = 0.0
+    spans = [count * costs.invert]  # by number of factors with an owner
+    for sent in range(1, (count if ranks > 1 else 0) + 1):
+        own = -(-sent // ranks) * costs.invert  # of the rank that inverts the last of them
+        channel = max(channel, own) + costs.send
+        spans.append(max(channel, own + (count - sent) * costs.invert))
+    owned = spans.index(min(spans))
+    messages: list[tuple[int, ...]] = []
+    computed = channel = 0.0
+    # What all ranks get is added up last, because they invert it last.
+    for part in (*(range(rank, owned, ranks) for rank in range(ranks)), range(owned, count)):
+        step = max(1, -(-len(part) // _MOST_ITEMS))
+        items = [part[first : first + step] for first in range(0, len(part), step)]
+        ready = list(accumulate((len(item) * costs.compute for item in items), initial=computed))[1:]
+        before = [channel, *(max(channel, each) for each in ready)]  # an item cannot travel before the channel is free
+        gaps = [later - earlier for earlier, later in pairwise(before)]
+        chain = Passes(gaps, [0.0] * len(items), [len(item) for item in items], costs.add)
+        lengths = chain.best()
+        for stop, length in zip(accumulate(lengths), lengths, strict=True):
+            messages.append(tuple(factor for item in items[stop - length : stop] for factor in item))
+        if items:
+            computed, channel = ready[-1], channel + chain.end(lengths)
+    return FactorPlan(owned, tuple(messages), channel + min(spans), count * costs.compute + min(spans))

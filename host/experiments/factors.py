@@ -1,13 +1,65 @@
-"""Experiment on factors: which rank inverts which of them."""
+"""Experiment on factors: which rank whitens, or inverts, which of them, and which sums travel together."""
 
+import json
+import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
+from p4sgd.host.data import Scaling
+from p4sgd.host.distributed import open_communicator
+from p4sgd.host.distributed.planner import FactorCosts, FactorPlan, plan_factors
 from p4sgd.host.experiments.experiment import Cell, Chart, Finding, Source, Table, experiment
 from p4sgd.host.experiments.messages import FLOAT_BYTES, resnet_50
+from p4sgd.host.experiments.ranks import run_ranks, why_no_ranks
+from p4sgd.host.precondition.stage import StageTimes, measure, whiten
+from p4sgd.host.precondition.whitening import block_slices
+
+VARIANTS = tuple(product(("by all", "by owners"), ("one a block", "planned")))
+"""Who whitens, and how sums travel."""
+
+
+def _plan(who: str, sums: str, blocks: int, ranks: int, costs: FactorCosts) -> FactorPlan:
+    """The plan for that. Predictions are those of planned sums."""
+    made = plan_factors(blocks, ranks, replace(costs, send=math.inf) if who == "by all" else costs)
+    if sums == "planned":
+        return made
+    return replace(made, messages=tuple((block,) for message in made.messages for block in message))
+
+
+def stage(samples: str, columns: str, rounds: str) -> None:
+    """A rank's program: in every round costs are measured and each variant runs once with a plan made from them.
+
+    Prints for each variant medians of the rounds, as JSON: messages, blocks sent, measured, predicted and least ms.
+    """
+    ranks = open_communicator("mpi")
+    count = int(samples) // ranks.size
+    made = [np.cumsum(np.random.default_rng(r).normal(size=(count, int(columns))), axis=1) for r in range(ranks.size)]
+    own, blocks = made[ranks.rank], len(list(block_slices(int(columns))))
+    scaling = Scaling.fit(np.concatenate(made), "standard")
+    found: list[list[StageTimes]] = [[] for _ in VARIANTS]
+    matrices = set()
+    for _ in range(int(rounds)):
+        costs = measure(own, scaling, ranks)
+        for times, (who, sums) in zip(found, VARIANTS, strict=True):
+            ranks.all_gather(None)
+            plan = _plan(who, sums, blocks, ranks.size, costs)
+            whitening, taken = whiten(own, count * ranks.size, scaling, 0.01, 8, ranks, plan)
+            assert taken is not None, "there are several ranks"
+            times.append(taken)
+            matrices.add(whitening.matrix.tobytes())
+    assert len(matrices) == 1, "every plan gives the same bits"
+    names = {"messages": 1, "sent": 1, "measured_s": 1e3, "predicted_s": 1e3, "lower_bound_s": 1e3}
+    if ranks.rank == 0:
+        medians = [
+            [k * statistics.median(getattr(t, name) for t in each) for name, k in names.items()] for each in found
+        ]
+        print(json.dumps(medians))
+
 
 Seconds = Callable[[int], float]  # of a factor of a size
 
@@ -35,7 +87,7 @@ def end(sizes: Sequence[int], owners: Sequence[int | None], ranks: int, invert: 
 
 
 def placements(sizes: Sequence[int], ranks: int, invert: Seconds, send: Seconds) -> dict[str, float]:
-    """`end` by rule; "planned": the best number of largest ones has owners."""
+    """`end` by rule; "planned" is that of `plan_factors` for many sizes: the best number of largest ones has owners."""
     order = sorted(sizes, reverse=True)
     sent = [size for size in order if invert(size) > send(size)]
     rest = [size for size in order if invert(size) <= send(size)]
@@ -71,9 +123,8 @@ def _inversion(quick: bool) -> Seconds:
     return seconds
 
 
-@experiment("E14", "Placed factors", "Which rank should invert which factor?")
-def placement(quick: bool) -> Finding:
-    """E14: who inverts the factors of K-FAC for ResNet-50."""
+def _placement(quick: bool) -> Finding:
+    """Who inverts the factors of K-FAC for ResNet-50."""
     sizes = [size for layer in resnet_50() for size in (layer.inputs, layer.outputs)]
     invert, ends = _inversion(quick), {}
     for gigabits, ranks in product((1, 10, 100), (4, 16, 64)):
@@ -105,3 +156,27 @@ def placement(quick: bool) -> Finding:
     behind = [network for network, found in ends.items() if found["planned"] > min(found.values())]
     losses = [f"Another rule is ahead of the planned one for {', '.join(behind)}."] if behind else []
     return Finding([table], [sentence], losses)
+
+
+@experiment("E14", "Placed factors", "Which rank should invert which factor?")
+def placement(quick: bool) -> Finding:
+    """E14: the blocks of a preconditioner over ranks, and factors of several sizes."""
+    modelled = _placement(quick)
+    if problem := why_no_ranks():
+        return replace(modelled, sentences=[*modelled.sentences, f"Ranks were not measured: {problem}."])
+    count, samples, columns, rounds = (2, 1000, 1024, 2) if quick else (4, 8000, 4096, 9)
+    found = json.loads(run_ranks(count, stage, samples, columns, rounds))
+    rows: list[list[Cell]] = []
+    for (who, sums), (messages, sent, *times) in zip(VARIANTS, found, strict=True):
+        rows.append([f"{who}, {sums}", int(messages), int(sent), *times, Source.MEASURED])
+    names = ("whitened, sums", "messages", "sent", "measured, ms", "predicted, ms", "lower bound, ms", "source")
+    fastest = min(rows, key=lambda row: float(row[3] or 0))
+    table = Table(
+        f"Blocks of 64 columns, {samples:,} samples of {columns:,}, {count} ranks on this machine",
+        names,
+        rows,
+        [Chart("whitened, sums", "measured, ms")],
+        f"Medians of {rounds} rounds, of the slowest rank. All plans give the same bits.",
+    )
+    sentence = f"Whitening blocks over ranks was fastest {fastest[0]}: {fastest[3]:.0f} ms."
+    return replace(modelled, tables=[table, *modelled.tables], sentences=[sentence, *modelled.sentences])

@@ -41,9 +41,9 @@ class _Delayed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ranks, name)
 
-    def start_sum(self, values: Any, *, interruptible: bool = False) -> Any:
+    def start_sum(self, values: Any, owner: int | None = None, *, interruptible: bool = False) -> Any:
         """As `Communicator.start_sum`."""
-        started = self._ranks.start_sum(values, interruptible=interruptible)
+        started = self._ranks.start_sum(values, owner, interruptible=interruptible)
         self._free = there = max(self._free, time.perf_counter()) + _MESSAGE_S + _VALUE_S * values.size
 
         def wait() -> Any:

@@ -14,7 +14,7 @@ buckets, ranks and programs, and the fold is that of the map that was applied.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from p4sgd.host.data.matrix import Features
 from p4sgd.host.data.quantization import steps
 from p4sgd.host.data.scaling import REACH, Scaling
-from p4sgd.host.distributed.communicator import Communicator
 from p4sgd.host.errors import UserError, listed, option
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 
@@ -135,24 +134,54 @@ class Moments:
         result: npt.NDArray[np.bool_] = (inside == 0) & (low < high)
         return result
 
-    def over(self, ranks: Communicator) -> Self:
-        """Those of the samples of all ranks, each of which calls this with its own."""
-        if ranks.size == 1:
-            return self
-        totals = ranks.all_sum(np.c_[self.sums, self.products])
-        samples, low, high = zip(*ranks.all_gather((self.samples, self.low, self.high)), strict=True)
-        return type(self)(sum(samples), totals[:, 0], totals[:, 1:], np.min(low, axis=0), np.max(high, axis=0))
+    @staticmethod
+    def packed_size(columns: int) -> int:
+        """Number of values that `pack` gives for a block."""
+        return columns + columns * (columns + 1) // 2
+
+    def pack(self) -> IntArray:
+        """Of a block, Σ v and the upper triangle of Σ v·vᵀ, to be added up over ranks: int64 (values,)."""
+        return np.concatenate((self.sums, self.products[np.triu_indices(self.sums.size)]))
+
+    @classmethod
+    def unpack(cls, values: IntArray, samples: int, low: IntArray, high: IntArray) -> Self:
+        """The moments of a block, from the sum of what `pack` gives, and the samples and extremes of all ranks."""
+        columns = low.size
+        products = np.zeros((columns, BLOCK), np.int64)
+        rows, others = np.triu_indices(columns)
+        products[rows, others] = products[others, rows] = values[columns:]
+        return cls(samples, values[:columns], products, low, high)
 
 
-class WhitenedBlock(NamedTuple):
-    """A block's rows of `Whitening`, the number of columns that are left out, and why it is not whitened, if so: a key
-    of `_PROBLEMS`, or 0."""
+@dataclass(frozen=True, eq=False)
+class WhitenedBlock:
+    """A block's rows of `Whitening`, the number of columns that are left out, and why it is not whitened, if so."""
 
     centre: IntArray
     matrix: npt.NDArray[np.int32]
     exponent: IntArray
     left_out: int
     problem: int
+    """A key of `_PROBLEMS`, or 0."""
+
+    @staticmethod
+    def packed_size(columns: int) -> int:
+        """Number of values that `pack` gives for a block of so many columns."""
+        return 2 * columns + columns * (columns + 1) // 2 + 2
+
+    def pack(self) -> _FloatArray:
+        """All of it, for other ranks: integers below 2^53 as float64 (values,)."""
+        triangle = self.matrix[np.tril_indices(self.centre.size)]  # the rest is 0
+        about = self.left_out, self.problem
+        return np.concatenate((self.centre, self.exponent, triangle, about), dtype=np.float64)
+
+    @classmethod
+    def unpack(cls, values: _FloatArray, columns: int) -> Self:
+        """Undo `pack` for a block of so many columns."""
+        centre, exponent, triangle, about = np.split(values.astype(np.int64), (columns, 2 * columns, -2))
+        matrix = np.zeros((columns, BLOCK), np.int32)
+        matrix[np.tril_indices(columns)] = triangle
+        return cls(centre, matrix, exponent, *map(int, about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,14 +211,16 @@ class Whitening:
         The range ends some deviations from 0, more for more ``planes`` that will be stored, 1 to 8. With a single one,
         which holds no sign, the two levels are below and above 0. ``damping`` is γ, at least 0.
         """
-        if moments.samples > MAX_SAMPLES:
-            raise UserError(
-                f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {moments.samples:,}: "
-                f"leave {option('precondition')} out"
-            )
-        features, remarks = moments.sums.size, []
-        columns = list(block_slices(features))
+        check_samples(moments.samples)
+        columns = block_slices(moments.sums.size)
         blocks = [whiten_block(moments, scaling, each, damping, planes) for each in columns]
+        return cls.join(blocks, scaling, damping, planes)
+
+    @classmethod
+    def join(cls, blocks: Sequence[WhitenedBlock], scaling: Scaling, damping: float, planes: int) -> Self:
+        """The whitening that consists of these blocks, in the order of the columns; see `fit` for the rest."""
+        features, remarks = sum(block.centre.size for block in blocks), []
+        columns = list(block_slices(features))
         for problem, reason in _PROBLEMS.items():
             left = [each for each, block in zip(columns, blocks, strict=True) if block.problem == problem]
             if left:
@@ -273,6 +304,15 @@ class Whitening:
     def middle(self) -> _FloatArray:
         """The centre of each column as a scaled feature: float64 (features,)."""
         return np.ldexp(self.centre.astype(np.float64), -GRID_FRACTION)
+
+
+def check_samples(samples: int) -> None:
+    """Refuse more samples than sums are exact of."""
+    if samples > MAX_SAMPLES:
+        raise UserError(
+            f"whitening adds up at most {MAX_SAMPLES:,} samples exactly, there are {samples:,}: "
+            f"leave {option('precondition')} out"
+        )
 
 
 def whiten_block(moments: Moments, scaling: Scaling, columns: slice, damping: float, planes: int) -> WhitenedBlock:

@@ -208,7 +208,7 @@ class _Preparation:
             config, shards = self._deal(found)
         columns = found.space.count
         train = SortedRows(buckets, source.name, rest.size, columns, on_read=self._shown(Step.SCALE, rest.size))
-        scaling = fit_scaling(train, extremes, targets, options)
+        scaling, _ = fit_scaling(train, extremes, targets, options)
         del extremes  # there may be millions of columns
         train = dataclasses.replace(train, on_read=self._shown(Step.PACK, rest.size))
         remarks = (*found.remarks, *targets.remarks, *scaling.remarks(found.space.names))

@@ -331,6 +331,7 @@ class RowTraining:
             "learning_rate": self._state.history[0].learning_rate,
             "scaling": prepared.scaling.kind,
             "scaling_reason": prepared.scaling.reason,
+            "whitening_times": prepared.whitening_times and vars(prepared.whitening_times),
             "signed": prepared.features.signed,
             "l2": prepared.strengths(self._options)[0],
             "labels": self._coding.to_json(),

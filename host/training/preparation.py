@@ -8,7 +8,7 @@ A data set in memory is one block of samples. `p4sgd.host.streaming` prepares on
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
-from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ from p4sgd.host.training.prepared import Placement, Prepared, PreparedData, Targ
 from p4sgd.host.training.start import Start
 from p4sgd.hw.spec.fixed import MAX_PRECISION, IntArray
 from p4sgd.hw.spec.run import FeatureFormat
+
+if TYPE_CHECKING:
+    from p4sgd.host.precondition.stage import StageTimes
 
 _SAMPLED_VALUES = 1 << 22
 """Most values, of the first samples in random order, at most as many as quantiles are taken from, from which the mean
@@ -100,9 +103,12 @@ def prepare(
     targets, rest, held_out = split_targets(data, options, start, data.communicator)
     validation = data.take(held_out, f"held-out samples of {data.name}") if held_out.size else None
     data = data.reordered(rest) if validation is None else data.take(rest)
+    times = None
     if start.scaling is None:
         # No name keeps the ranges of millions of columns while these are packed.
-        scaling = fit_scaling(data, find_extremes((data.features,), data.feature_count, data.samples), targets, options)
+        scaling, times = fit_scaling(
+            data, find_extremes((data.features,), data.feature_count, data.samples), targets, options
+        )
     else:
         scaling = start.scaling.for_samples(data.features)
     sums = not (options.bias and start.refit) or validation is not None or test
@@ -113,6 +119,7 @@ def prepare(
         train=data,
         validation=validation,
         remarks=(*data.remarks, *targets.remarks, *on_scaling),
+        whitening_times=times,
     )
 
 
@@ -164,9 +171,9 @@ def _split(data: Labelled, options: TrainingOptions) -> tuple[Order, Order]:
 
 def fit_scaling(
     rows: TrainingRows, extremes: Statistics, targets: Targets, options: TrainingOptions
-) -> Scaling | Whitening:
-    """The scaling of a training set, whose ranges are known, with its preconditioning; `UserError` if the data are
-    sparse and would have to be centred."""
+) -> "tuple[Scaling | Whitening, StageTimes | None]":
+    """The scaling of a training set, whose ranges are known, with its preconditioning and the times of that;
+    `UserError` if the data are sparse and would have to be centred."""
     whitened = options.precondition != "none"
 
     def sample(columns: IntArray | None) -> Features:
@@ -183,15 +190,18 @@ def fit_scaling(
         centred=whitened,
     )
     if not whitened:
-        return scaling
+        return scaling, None
     if scaling.kind not in CENTRED:
         raise whitening_error(rows.name)
-    moments, own = Moments.empty(rows.feature_count), share_of(rows.communicator, rows.samples)
-    # Several ranks have all samples in one block, of which each takes a part.
-    each_block(
-        partial(moments.add, scaling=scaling), map(itemgetter(slice(own.start, own.stop)), rows.feature_blocks())
-    )
-    return Whitening.fit(moments.over(rows.communicator), scaling, options.damping, options.stored)
+    if isinstance(rows, Dataset) and rows.communicator.size > 1:
+        from p4sgd.host.precondition.stage import whiten
+
+        own = share_of(rows.communicator, rows.samples)
+        how = options.damping, options.stored, rows.communicator
+        return whiten(rows.features[own.start : own.stop], rows.samples, scaling, *how)
+    moments = Moments.empty(rows.feature_count)
+    each_block(partial(moments.add, scaling=scaling), rows.feature_blocks())
+    return Whitening.fit(moments, scaling, options.damping, options.stored), None
 
 
 def prepare_rows(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from p4sgd.hw.spec.config import BANKS
 from p4sgd.hw.spec.fixed import IMPORTANCE, LABEL, SHRINK, WEIGHT, EngineWeights, IntArray, WeightArray
 from p4sgd.hw.spec.run import FeatureFormat, RunSettings
 from p4sgd.sim.sparse.data_parallel import SampleRanks
+
+if TYPE_CHECKING:
+    from p4sgd.host.precondition.stage import StageTimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +160,8 @@ class Prepared:
         fitted to it, and no other samples are measured.
     heat, nonzeros
         Of sparse data, counts the values that are not 0 by column (`p4sgd.host.data.Scaling`), and how many there are.
+    whitening_times
+        Times of the whitening by ranks that planned it.
     """
 
     name: str
@@ -177,6 +182,7 @@ class Prepared:
     communicator: Communicator = SINGLE_PROCESS
     heat: Callable[[], HeatArray] | None = None
     nonzeros: int = 0
+    whitening_times: "StageTimes | None" = None
 
     @property
     def samples(self) -> int:

@@ -27,9 +27,14 @@ class _Rank:
         assert values.dtype == np.int64
         return np.sum(self.all_gather(values), axis=0)
 
-    def start_sum(self, values, *, interruptible=False):
+    def start_sum(self, values, owner=None, *, interruptible=False):
         total = self.all_sum(values)
-        return SimpleNamespace(wait=lambda: total, done=lambda: True)
+        return SimpleNamespace(wait=lambda: total if owner in (None, self.rank) else None, done=lambda: True)
+
+    def start_broadcast(self, values, owner):
+        assert values.dtype == np.float64
+        sent = self.all_gather(values)[owner]
+        return SimpleNamespace(wait=lambda: sent, done=lambda: True)
 
     def all_to_all(self, blocks, sizes=None):
         assert len(blocks) == self.size

@@ -11,6 +11,7 @@ from support.results import assert_same
 
 from p4sgd.host.data import Dataset
 from p4sgd.host.distributed.overlap import MergedSums
+from p4sgd.host.precondition import stage
 from p4sgd.host.training import CheckpointFile, TrainingOptions, load_checkpoint, train
 from p4sgd.hw.spec.config import PRESETS
 from p4sgd.sim.emulator import EmulatedDevice, RemoteWorkers
@@ -46,7 +47,7 @@ def several(data, *, targets):
         ((CONFIG,), {"validation_fraction": 0.3, "patience": 2, "precision": 3, "planes": 5}),
         ((CONFIG,), {"learning_rate": 3000.0, "l1": 1e-4}),  # diverges
         ((CONFIG,), {"class_weight": "balanced", "validation_fraction": 0.3}),
-        ((CONFIG,), {"sparse": False, "precision": 1, "planes": 2, "precondition": "block"}),  # a remark on rounding
+        ((CONFIG,), {"sparse": False, "precision": 1, "planes": 2}),  # with a remark on rounding
         ((LISTING, CONFIG), {"skip_zeros": "always", "scaling": "maxabs", "validation_fraction": 0.3}),
         ((LISTING,), {"rows": "classes", "scaling": "maxabs", "validation_fraction": 0.3}),
         (None, {"l1": 1e-4, "staleness": 1, "validation_fraction": 0.3, "precision": 3, "planes": 5, "batch": 24}),
@@ -98,3 +99,23 @@ def test_training_is_that_of_one_process(configs, more, tmp_path):
     longer = dataclasses.replace(options, epochs=5, parallel="model")
     resumed = train(data, longer, alone(workers), test=test, resume=load_checkpoint(tmp_path / "state"))
     assert_same(resumed, train(data, longer, alone(workers), test=test), "remarks")
+
+
+def test_a_planned_whitening_is_that_of_one_process_and_is_reported(monkeypatch):
+    monkeypatch.setattr(stage, "_PLANNED_BLOCKS", 1)
+    data, options = make(101, 70, sparse=False, seed=5), TrainingOptions(epochs=1, workers=2, precondition="block")
+    one = train(data, options, EmulatedDevice(CONFIG, 2))
+    assert one.summary["whitening_times"] is None
+
+    def run(ranks):
+        remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
+        return train(dataclasses.replace(data, communicator=ranks), options, EmulatedDevice(CONFIG, 1, remote=remote))
+
+    for result in run_ranks(2, run):
+        assert np.array_equal(result.model.weights, one.model.weights)
+        times = result.to_json()["whitening_times"]
+        assert times["blocks"] == 2
+        assert 0 < times["lower_bound_s"] <= times["predicted_s"]
+        line = str(stage.StageTimes(**times))
+        for name in ("measured_s", "predicted_s", "lower_bound_s"):
+            assert f"{times[name] * 1e3:.1f} ms" in line

@@ -130,7 +130,7 @@ class Modelled:
         self.now += self._backward_s * len(part) + self._take_s
         self.done.append(("backward", part))
 
-    def start_sum(self, values, *, interruptible=False):
+    def start_sum(self, values, owner=None, *, interruptible=False):
         self.now += self._start_s
         self._channel = max(self._channel, self.now) + self._cost(values.size // 8)
         there = self._channel + self._latency_s

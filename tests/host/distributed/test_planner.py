@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4sgd.host.distributed.planner import CostTable, Passes, cut
+from p4sgd.host.distributed.planner import CostTable, FactorCosts, Passes, cut, plan_factors
 
 
 def all_lengths(count):
@@ -81,3 +81,40 @@ def test_cost_table():
     assert [table(size) for size in (0, 10, 15, 20, 21, 40, 59)] == [3.0, 3.0, 4.0, 5.0, 2.0, 4.0, 6.0]
     assert CostTable([10], [3.0])(100) == 3.0
     assert CostTable([0, 1], [1.0, 0.5])(9) == 0.0, "no time is below 0"
+
+
+def inverted(owners, ranks, costs):
+    """When all ranks have all inverses, if owners send them in the order in which they are there."""
+    busy, ready = [0.0] * ranks, []
+    for owner in owners:
+        if owner is not None:
+            busy[owner] += costs.invert
+            ready.append(busy[owner])
+    channel = 0.0
+    for each in sorted(ready):
+        channel = max(channel, each) + costs.send
+    return max(channel, max(busy) + owners.count(None) * costs.invert)
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_no_other_owners_have_all_inverses_earlier(count, ranks, numbers):
+    compute, invert, send, add = map(float, numbers)
+    costs = FactorCosts(compute, invert, send, lambda factors: add + factors)
+    plan = plan_factors(count, ranks, costs)
+    every = product([None, *range(ranks)], repeat=count) if ranks > 1 else [(None,) * count]
+    best = min(inverted(owners, ranks, costs) for owners in every)
+    owners = [factor % ranks if factor < plan.owned else None for factor in range(count)]
+    assert inverted(owners, ranks, costs) == best
+    assert plan.lower_bound_s == count * compute + best <= plan.predicted_s
+    assert sorted(factor for message in plan.messages for factor in message) == list(range(count))
+    assert all(len({owners[factor] for factor in message}) == 1 for message in plan.messages)
+    now = channel = 0.0
+    for message in plan.messages:
+        now += len(message) * compute
+        channel = max(channel, now) + costs.add(len(message))
+    assert plan.predicted_s == channel + best
+
+
+def test_sums_of_many_factors_are_planned_in_few_steps():
+    plan = plan_factors(200, 1, FactorCosts(1.0, 1.0, 1.0, lambda factors: 0.1))
+    assert all(len(message) % 4 == 0 for message in plan.messages)

@@ -1,4 +1,4 @@
-"""Sums that are started and waited for later: exact, in any order."""
+"""Sums and broadcasts that are started and waited for later: exact, in any order, for all ranks or one."""
 
 import os
 import signal
@@ -12,6 +12,8 @@ from support.mpi import MPIEXEC, needs_mpi
 
 from p4sgd.host.distributed import open_communicator
 
+OWNERS = (None, 0, 1, None, 2)
+
 
 def values(rank, number):
     """Large values, whose sum no float64 holds; shapes differ, and one array is not contiguous."""
@@ -21,10 +23,23 @@ def values(rank, number):
 
 def check_sums(ranks):
     """Start all sums, then wait for the last one first."""
-    started = [ranks.start_sum(values(ranks.rank, number)) for number in range(5)]
-    for number in reversed(range(5)):
-        expected = sum(values(rank, number) for rank in range(ranks.size))
-        np.testing.assert_array_equal(started[number].wait(), expected, strict=True)
+    started = [ranks.start_sum(values(ranks.rank, number), owner) for number, owner in enumerate(OWNERS)]
+    for number, owner in reversed(list(enumerate(OWNERS))):
+        total = started[number].wait()
+        if owner in (None, ranks.rank):
+            np.testing.assert_array_equal(total, sum(values(rank, number) for rank in range(ranks.size)), strict=True)
+        else:
+            assert total is None
+
+
+def check_broadcasts(ranks):
+    """With a sum under way between them."""
+    sent = [values(owner, 0) / 3 for owner in range(ranks.size)]
+    buffers = [sent[owner] if owner == ranks.rank else np.zeros((1, 3)) for owner in range(ranks.size)]
+    started = [ranks.start_broadcast(buffer, owner) for owner, buffer in enumerate(buffers)]
+    check_sums(ranks)
+    for owner in reversed(range(ranks.size)):
+        np.testing.assert_array_equal(started[owner].wait(), sent[owner], strict=True)
 
 
 def check_interruption(ranks):
@@ -75,7 +90,7 @@ def test_mpi():
 
 if __name__ == "__main__":  # as a rank
     communicator = open_communicator("mpi")
-    check_sums(communicator)
+    check_broadcasts(communicator)
     check_interruption(communicator)
     check_interruptible(communicator)
     sys.stdout.write("done\n")

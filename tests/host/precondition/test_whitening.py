@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.ranks import run_ranks
 
 from p4sgd.host.data import Scaling
 from p4sgd.host.data.quantization import steps
@@ -52,19 +51,11 @@ def test_every_division_of_the_samples_gives_the_same_bits(samples, features, si
     x[np.random.default_rng(seed).random(x.shape) < 0.3] = 0
     x = scipy.sparse.csr_array(x) if sparse else x
     whitening = whiten(x, planes=planes, kind=kind)
-    moments, rows, parts = Moments.empty(features), [], np.array_split(np.arange(samples), size)
-    for part in parts:
+    moments, rows = Moments.empty(features), []
+    for part in np.array_split(np.arange(samples), size):
         if part.size:
             moments.add(x[part], whitening.scaling)
             rows.append(whitening.apply(x[part]))
-
-    def over(ranks):
-        own = Moments.empty(features)
-        own.add(x[parts[ranks.rank]], whitening.scaling)
-        return own.over(ranks)
-
-    for each in run_ranks(size, over):
-        assert all(np.array_equal(value, getattr(moments, name)) for name, value in vars(each).items())
     a = np.concatenate(rows)
     assert a.tobytes() == whitening.apply(x).tobytes()
     v = to_grid(whitening.scaling, x).astype(np.int64).astype(object)
