@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from p4sgd.host.data import order
 from p4sgd.host.data.encoding import FeatureSpace, TableEncoding
-from p4sgd.host.data.matrix import Features, checked, pick_columns, stored_values, to_dense
+from p4sgd.host.data.matrix import Features, checked, pick_columns, to_dense
 from p4sgd.host.data.sample_numbers import WEIGHT, check_numbers, counting
 from p4sgd.host.data.table import Table
 from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator
@@ -147,7 +147,7 @@ class Dataset:
     @property
     def stored(self) -> int:
         """Number of values that are stored: all of dense features."""
-        return stored_values(self.features)
+        return int(self.features.size)
 
     @property
     def sparse(self) -> bool:

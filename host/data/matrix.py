@@ -74,11 +74,6 @@ def each_block(take: Callable[[Features], None], blocks: Iterable[Features]) -> 
         pass
 
 
-def stored_values(features: Features) -> int:
-    """Number of stored values: all of a dense matrix."""
-    return int(features.size)
-
-
 def to_dense(rows: Features) -> npt.NDArray[np.floating[Any]]:
     """Samples as an array, which is not copied."""
     return rows if isinstance(rows, np.ndarray) else rows.toarray()

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4sgd.host.data.matrix import Features, find_not_finite, stored_values, to_dense
+from p4sgd.host.data.matrix import Features, find_not_finite, to_dense
 from p4sgd.host.errors import UserError
 from p4sgd.hw.spec.fixed import IntArray
 
@@ -87,7 +87,7 @@ class Statistics:
         if features.shape[0] == 0:
             return
         self.samples += features.shape[0]
-        self.stored += stored_values(features)
+        self.stored += features.size
         if isinstance(features, np.ndarray) and features.size < COMPILED_VALUES:
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)

@@ -30,7 +30,7 @@ from p4sgd.host.run.checks import (
 )
 from p4sgd.host.run.request import TrainingRequest, complete
 from p4sgd.host.training.checkpoint import CheckpointFile
-from p4sgd.host.training.dealing.units import deal_to_device, deal_units
+from p4sgd.host.training.dealing.units import deal_units
 from p4sgd.host.training.events import SILENT, Events, Stage
 from p4sgd.host.training.model_file import save_model
 from p4sgd.host.training.options import TrainingOptions
@@ -132,9 +132,9 @@ class TrainingRun:
             traces.append(trace)
             events.trace(trace)
 
-        asks = self.config is None or self.cluster is not None  # the device itself says what its workers are like
-        if not asks:
-            self._verify(None, events)
+        if self.folder is not None:
+            events.stage(Stage.VERIFY)
+            self.folder.verify(events.progress)
         events.stage(Stage.OPEN)
         sample_ranks = None
         if self.options.parallel == "data":
@@ -145,8 +145,6 @@ class TrainingRun:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self._noting_remedies(resume_words))
             device = opened.enter_context(contextlib.closing(self._open(sample_ranks, keep)))
-            if asks:
-                self._verify(device, events)
             events.stage(Stage.TRAIN)
             result = training.train(
                 self.data,
@@ -282,21 +280,6 @@ class TrainingRun:
             self.folder.check(options)
 
     # -- how it is carried out -----------------------------------------------------------------------------------------
-
-    def _verify(self, device: Device | None, events: Events) -> None:
-        """Compare files of a prepared folder with their checksums: those of this rank's workers, if they are known."""
-        data, options, shards = self.folder, self.options, None
-        if data is None:
-            return
-        events.stage(Stage.VERIFY)
-        if options.shares != "auto":  # if they will be measured, no shards are known
-            if device is not None:
-                shards, _ = deal_to_device(device, data.space.count, data.samples, options, self.ranks)
-            elif self.configs is not None:
-                shards = deal_units(data.space.count, options, self.configs)
-        if shards is not None:
-            shards = data.deal_columns(shards, options, network=DEVICES[self.device].has_network).shards
-        data.verify(shards, on_progress=events.progress)
 
     def _open(self, sample_ranks: "SampleRanks | None", on_trace: "Callable[[Trace], None]") -> Device:
         """Open the device, or this process's part of it; a simulated one passes its trace to ``on_trace`` when it is

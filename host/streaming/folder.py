@@ -12,12 +12,12 @@ import scipy  # which imports scipy.sparse at its first use
 from p4sgd.host.data import Dataset, Scaling
 from p4sgd.host.data.identity import DataIdentity
 from p4sgd.host.data.statistics import HeatArray, heat_type
-from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, check_same
+from p4sgd.host.distributed.communicator import SINGLE_PROCESS, Communicator, broadcast, check_same, raise_on_all
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.file import image_file, open_image
 from p4sgd.host.image.image import Image, Shard, join_scaling
-from p4sgd.host.image.repartition import first_values, own_samples, repartition_images, suits
+from p4sgd.host.image.repartition import first_values, own_samples, repartition_images
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
@@ -67,25 +67,19 @@ class PreparedFolder(PreparedData):
         self._path = path
         self._may_read_zeros = may_read_zeros
         self._files = [image_file(path, worker) for worker in range(manifest.options["workers"])]
-        self._dealt: tuple[object, Dealt] | None = None
 
     @cached_property
     def _images(self) -> list[Image]:
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(file, verify=False) for file in self._files]
 
-    def verify(self, shards: Sequence[Shard] | None = None, *, on_progress: OnProgress | None = None) -> None:
-        """Compare every file that this process needs for these workers, ``None`` for all, with its checksum;
-        `UserError` if one is damaged."""
-        others: set[str] = set()
-        try:
-            if shards is not None and suits(self._images, shards):
-                rank, size = self.communicator.rank, self.communicator.size
-                others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
-        except UserError:  # damaged: the checksums say where
-            pass
+    def verify(self, on_progress: OnProgress = lambda step, done, total: None) -> None:
+        """Compare every file with its checksum, each image on one of the ranks; `UserError` on all of them if one is
+        damaged."""
+        rank, size = self.communicator.rank, self.communicator.size
+        others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
         files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
-        check_files(self._path, files, on_progress or (lambda step, done, total: None))
+        raise_on_all(self.communicator, partial(check_files, self._path, files, on_progress))
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
         """Options of a training run on this folder, from fields of `TrainingOptions` and the names of those that were
@@ -126,7 +120,7 @@ class PreparedFolder(PreparedData):
         options do not suit the folder, or if a file cannot be read."""
         self.check(options)
         manifest, ranks = self.manifest, placement.sample_ranks
-        dealt = self.deal_columns(placement.shards, options, network=placement.network)
+        dealt = self._deal_columns(placement.shards, options, network=placement.network)
         images = partial(repartition_images, self._images, dealt.shards, name=self.name)
         if ranks is None:
             own = images(communicator=self.communicator)
@@ -155,12 +149,7 @@ class PreparedFolder(PreparedData):
             nonzeros=0 if heat is None else int(heat.sum()),
         )
 
-    def deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
-        """See `p4sgd.host.training.dealing.columns`. A run asks several times, mostly for the same workers, and it
-        takes seconds for millions of columns: the last answer is kept."""
-        asked = options, network, [(shard.config, shard.unit, shard.units.tobytes()) for shard in shards]
-        if self._dealt is not None and self._dealt[0] == asked:
-            return self._dealt[1]
+    def _deal_columns(self, shards: Sequence[Shard], options: TrainingOptions, *, network: bool) -> Dealt:
         dealt = deal_columns(
             shards,
             self._scaling,
@@ -176,14 +165,13 @@ class PreparedFolder(PreparedData):
             placed = known.get(shard.worker)
             if placed is not None and shard.placed is not None and np.array_equal(placed, shard.placed):
                 dealt.shards[place] = dataclasses.replace(shard, placed=placed)
-        self._dealt = asked, dealt
         return dealt
 
     def _first_values(self, samples: int) -> Values:
         try:
             return first_values(self._images, samples)
         except (ValueError, IndexError) as error:
-            self.verify()  # says which file
+            check_files(self._path, self.manifest.files, lambda step, done, total: None)  # says which file
             raise UserError(f"{self.name}: an image is damaged ({error}): prepare the data again") from error
 
     @property

@@ -23,7 +23,7 @@ from p4sgd.host.data.dataset import LabelledSamples
 from p4sgd.host.data.encoding import TableEncoding, fit_encoding
 from p4sgd.host.data.formats.source import Scan, Source, scan
 from p4sgd.host.data.labels import LabelCoding
-from p4sgd.host.data.matrix import each_block, stored_values
+from p4sgd.host.data.matrix import each_block
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.sample_numbers import counting
 from p4sgd.host.data.scaling import CENTRED, centring_error
@@ -271,7 +271,7 @@ class _Preparation:
                 if not where.size:
                     continue
                 buckets.add(features, where)
-                stored += stored_values(features[where >= edge])
+                stored += features[where >= edge].size
                 if extremes is not None:
                     extremes.add(features[where < edge])
         if first != found.count:
@@ -290,7 +290,7 @@ class _Preparation:
         rows = SortedRows(buckets, name, train, encoding.count, on_read=self._shown(Step.ENCODE, found.count))
         each_block(extremes.add, rows.feature_blocks())
         rows = SortedRows(buckets, name, held_out, encoding.count, -(-train // buckets.rows))
-        stored = sum(map(stored_values, rows.feature_blocks()))
+        stored = sum(block.size for block in rows.feature_blocks())
         found = dataclasses.replace(
             found,
             space=dataclasses.replace(encoding.space, reading=found.space.reading, offset=found.space.offset),

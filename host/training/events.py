@@ -19,8 +19,8 @@ TITLES = {
 
 
 class Stage(Enum):
-    """A stage of a training run, in order: files of a prepared folder are compared with their checksums (after `OPEN`
-    if the device says which ones), the device is opened, epochs are run, the model is written and the device closed."""
+    """A stage of a training run, in order: files of a prepared folder are compared with their checksums, the device
+    is opened, epochs are run, the model is written and the device closed."""
 
     VERIFY = "verify"
     OPEN = "open"

@@ -17,7 +17,7 @@ from p4sgd.host.data.cells import RawLabels
 from p4sgd.host.data.encoding import FeatureSpace
 from p4sgd.host.data.formats.npy import DAMAGE, check_numbers, load_numpy
 from p4sgd.host.data.formats.source import BLOCK_VALUES, Rows, Source, check_finite
-from p4sgd.host.data.matrix import checked, stored_values
+from p4sgd.host.data.matrix import checked
 from p4sgd.host.data.sample_numbers import EXPOSURE, OFFSET, OFFSETS, WEIGHT
 from p4sgd.host.errors import UserError
 
@@ -36,7 +36,7 @@ class NpzSource(Source):
             self._shape = samples, _ = features.shape
             labels = self._labels(samples, several=whole) if self.options.labels_needed else None
             beside = self._beside(samples)
-            step = max(1, samples if whole else samples * BLOCK_VALUES // max(1, stored_values(features)))
+            step = max(1, samples if whole else samples * BLOCK_VALUES // max(1, features.size))
             for first in range(0, samples, step) or (0,):
                 rows = slice(first, first + step)
                 yield Rows(

@@ -13,7 +13,6 @@ from support.command_line import commands
 from support.events import events
 from support.ranks import run_ranks
 
-from p4sgd.host import devices
 from p4sgd.host.cli.app import main
 from p4sgd.host.data.read import open_source
 from p4sgd.host.errors import UserError, flag
@@ -24,7 +23,6 @@ from p4sgd.host.training import TrainingOptions
 from p4sgd.host.training.events import Stage
 from p4sgd.host.training.model_file import load_model
 from p4sgd.hw.spec.config import CONFIGURATIONS, PRESETS, WorkerConfig
-from p4sgd.sim.emulator import EmulatedDevice
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -121,17 +119,6 @@ def test_workers_of_a_cluster_say_what_they_are():
         plan.execute()
     (option,) = [param for param in commands()["train"].params if param.name == "workers"]
     assert re.search("by default 1, .*all workers of the cluster file", option.help)
-
-
-@pytest.mark.parametrize("config", ["tiny", "small"])
-def test_a_device_that_says_its_configuration_is_opened_first(made, monkeypatch, config):
-    """The configuration decides which images are read."""
-    monkeypatch.setattr(devices, "open_device", lambda name, _, workers: EmulatedDevice(PRESETS[config](), workers))
-    request = TrainingRequest(data=made, options={"epochs": 1, "workers": 4}, config="small")
-    plan, stages = TrainingRun(request), []
-    plan.config = None
-    plan.execute(events(stage=stages.append))
-    assert stages[:3] == [Stage.OPEN, Stage.VERIFY, Stage.TRAIN]
 
 
 def test_ranks_fix_the_workers_and_train_as_one_process(monkeypatch):

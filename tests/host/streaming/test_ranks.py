@@ -72,7 +72,7 @@ def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder):
 
     def run(ranks):
         data = open_prepared(folder, ranks)
-        data.verify(deal_to(options))
+        data.verify()
         test = read_dataset(path, like=data.space, communicator=ranks)
         remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
         return train(data, options, EmulatedDevice(CONFIG, 1, remote=remote), test=test)
@@ -96,23 +96,18 @@ def test_norms_depend_on_the_sample_alone(kind, scaling):
     assert reading_errors(sparse, fitted, 3) == pytest.approx(reading_errors(dense, fitted, 3))
 
 
-@pytest.mark.parametrize(
-    ("workers", "config", "expected"),
-    [(3, CONFIG, [False, True, False]), (3, PRESETS["small"](), [True] * 3), (2, CONFIG, [True] * 2)],
-)
-def test_a_rank_checks_what_it_reads(folder, workers, config, expected):
-    """If the images are for other workers, that is all of them."""
+def test_ranks_share_the_files_to_check_and_all_tell_of_damage(folder):
     path = image_file(folder, 1)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    options = dataclasses.replace(OPTIONS, workers=workers)
 
     def verify(ranks):
-        try:
-            open_prepared(folder, ranks).verify(deal_to(options, config))
-        except UserError as error:
-            return str(error)
-        return ""
+        steps = []
+        with pytest.raises(UserError) as error:
+            open_prepared(folder, ranks).verify(lambda *step: steps.append(step))
+        return str(error.value), steps[-1][2]
 
-    told = run_ranks(workers, verify)
-    assert [bool(each) for each in told] == expected
-    assert "worker1.p4sgd: is damaged: prepare the data again" in told[1]
+    told, sizes = zip(*run_ranks(3, verify), strict=True)
+    images = sum(image_file(folder, worker).stat().st_size for worker in range(3))
+    assert sum(sizes) < 3 * images
+    assert len(set(told)) == 1
+    assert "worker1.p4sgd: is damaged: prepare the data again" in told[0]
