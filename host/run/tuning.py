@@ -13,14 +13,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from p4sgd.host import devices, training
 from p4sgd.host.data import Dataset
-from p4sgd.host.data.identity import DataIdentity, identify
 from p4sgd.host.data.labels import LabelCoding
 from p4sgd.host.errors import UserError
 from p4sgd.host.losses import LOSSES, Probabilistic, Task
@@ -176,10 +174,6 @@ class _PreparedOnce(PreparedData):
         self._last: tuple[TrainingOptions, Prepared] | None = None
         self.name, self.space, self.communicator, self.samples = data.name, data.space, data.communicator, data.samples
         self.weighted = data.sample_weights is not None
-
-    @cached_property
-    def identity(self) -> DataIdentity:  # type: ignore[override]  # hashes all values, for checkpoints
-        return identify(self._data)
 
     def load(self, options: TrainingOptions, placement: Placement) -> Prepared:
         key = dataclasses.replace(options, l2=0.0)
