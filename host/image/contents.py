@@ -12,7 +12,7 @@ from p4sgd.hw.spec.fixed import IntArray
 from p4sgd.hw.spec.image import BANK_BITS, ENTRY_KEY, ENTRY_MICRO_BATCH, ImageLayout
 from p4sgd.hw.spec.run import FeatureFormat
 from p4sgd.sim.compiled import compiled
-from p4sgd.sim.lines import TRANSPOSE
+from p4sgd.sim.lines import TRANSPOSE, Lines
 from p4sgd.sim.sparse.entries import Directories, sort_words
 
 # -- lines -------------------------------------------------------------------------------------------------------------
@@ -24,49 +24,49 @@ def pack_lines(q: npt.NDArray[np.uint8], layout: ImageLayout, samples: int) -> n
 
     The 8 bits of 8 neighbouring lanes are an 8×8 bit matrix in one 64-bit word; its transpose has one byte per plane.
     """
-    q = layout.pad(q)
-    if q.shape[0] < samples:
-        q = np.concatenate((q, np.zeros((samples - q.shape[0], layout.padded_features), np.uint8)))
-    words = q.view(np.uint64)
-    _transpose_bits(words)
-    planes = words.view(np.uint8).reshape(-1, *_plane_shape(layout))
-    most_significant_first = planes[..., layout.stored - 1 :: -1]
-    lines = np.ascontiguousarray(most_significant_first.transpose(_LINE_ORDER))
-    return lines.reshape(-1, planes.shape[0], layout.chunks, *lines.shape[5:])
+    micro_batches, (_, chunks, stored, banks, groups) = samples // BANKS, layout.lines_shape
+    lines = np.empty((layout.config.labels_memory, micro_batches, chunks, stored, banks * groups), np.uint8)
+    words, matrices = layout.pad(q).view(np.uint64), np.empty((chunks, banks * groups), np.uint64)
+    _pack(words, layout.config.ports, layout.unit_chunks, matrices, matrices.reshape(-1), lines)
+    return lines.reshape(*lines.shape[:4], banks, groups)
+
+
+@compiled("the packing of dense data", nogil=True)
+def _pack(words: Any, ports: int, unit_chunks: int, matrices: Any, flat: Any, lines: Any) -> None:
+    """Pack words of 8 features, (samples, padded features / 8), to ``lines``, (engines · ports, T, C, S, bytes); there
+    are zeros where samples end. Scratch space: ``matrices``, uint64 (C, bytes), ``flat`` if seen as a vector."""
+    engines, stored, banks = lines.shape[0] // ports, lines.shape[3], BANKS // ports
+    groups = matrices.shape[1] // banks
+    for memory in range(lines.shape[0]):
+        engine, port = memory // ports, memory % ports
+        for micro_batch in range(lines.shape[1]):
+            row = BANKS * micro_batch + port * banks
+            for chunk in range(matrices.shape[0]):
+                begin = ((chunk // unit_chunks * engines + engine) * unit_chunks + chunk % unit_chunks) * groups
+                for bank in range(banks):
+                    for group in range(groups):
+                        word = words[row + bank, begin + group] if row + bank < words.shape[0] else np.uint64(0)
+                        matrices[chunk, bank * groups + group] = word
+            # Loops over neighbours, so that the compiler uses vectors.
+            for place in range(flat.size):
+                word = flat[place]
+                for shift, mask in TRANSPOSE:
+                    swapped = (word ^ (word >> shift)) & mask
+                    word ^= swapped ^ (swapped << shift)
+                flat[place] = word
+            for chunk in range(matrices.shape[0]):
+                for plane in range(stored):
+                    line, drop = lines[memory, micro_batch, chunk, plane], np.uint64(8 * (stored - 1 - plane))
+                    for place in range(line.size):
+                        line[place] = np.uint8(matrices[chunk, place] >> drop)
 
 
 def unpack_lines(lines: npt.NDArray[np.uint8], layout: ImageLayout) -> npt.NDArray[np.uint8]:
     """Undo `pack_lines`: the S-bit features in the low bits, 0 above them."""
-    planes = np.zeros((lines.shape[1], *_plane_shape(layout)), np.uint8)
-    most_significant_first = planes[..., layout.stored - 1 :: -1]
-    in_line_order = lines.reshape([most_significant_first.shape[axis] for axis in _LINE_ORDER])
-    most_significant_first[:] = in_line_order.transpose(np.argsort(_LINE_ORDER))
-    words = planes.reshape(lines.shape[1] * BANKS, -1).view(np.uint64)
-    _transpose_bits(words)
-    return layout.unpad(words.view(np.uint8))
-
-
-_LINE_ORDER = (4, 1, 0, 3, 5, 7, 2, 6)
-"""Axes of `_plane_shape`, after that of micro-batches, in the order in which lines have them."""
-
-
-def _plane_shape(layout: ImageLayout) -> tuple[int, ...]:
-    """Bytes of a micro-batch before they are put in order: port, bank of the port, unit of the engine, engine, chunk of
-    the unit, group of 8 lanes, bit of the feature."""
-    config = layout.config
-    units = layout.chunks // layout.unit_chunks
-    return (config.ports, BANKS // config.ports, units, config.engines, layout.unit_chunks, config.lanes // 8, 8)
-
-
-def _transpose_bits(words: npt.NDArray[np.uint64]) -> None:
-    swapped = np.empty_like(words)
-    for shift, mask in TRANSPOSE:
-        np.right_shift(words, shift, out=swapped)
-        swapped ^= words
-        swapped &= mask
-        words ^= swapped
-        swapped <<= shift
-        words ^= swapped
+    form = FeatureFormat(layout.stored, layout.stored, False)
+    engines = Lines(tuple(lines), form, layout.unit).decode(0, lines.shape[1])
+    units = engines.reshape(*engines.shape[:2], -1, layout.unit_lanes).transpose(1, 2, 0, 3)
+    return layout.unpad(units.reshape(engines.shape[1], -1))
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------
