@@ -42,6 +42,8 @@ _BLOCK_VALUES, _BLOCK_COLUMNS = 1 << 18, 1 << 16
 COMPILED_VALUES = 1 << 21
 """Number of dense values from which `p4sgd.host.data.kernels` is used: loading it takes 20 ms, and saves as much."""
 
+_seen = 0  # of those, in this process
+
 _QUANTILE_VALUES, QUANTILE_SAMPLES = 1 << 21, 1 << 12
 """Most values, and samples, from which quantiles are taken. With 4,096 samples quartiles are right to 2 % of a
 deviation."""
@@ -88,7 +90,7 @@ class Statistics:
             return
         self.samples += features.shape[0]
         self.stored += features.size
-        if isinstance(features, np.ndarray) and features.size < COMPILED_VALUES:
+        if isinstance(features, np.ndarray) and not compiles(features.size):
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)
             for rows in map(to_dense, _row_blocks(features)):
@@ -135,7 +137,7 @@ class Statistics:
         if self.sums is None:
             self.sums = np.zeros((3, self.low.size), np.int64)
         scale = reciprocal(self.half_span, self.constant)
-        compiled = isinstance(features, np.ndarray) and features.size >= COMPILED_VALUES
+        compiled = isinstance(features, np.ndarray) and compiles(features.size)
         for block in _row_blocks(features):
             rows = to_dense(block)
             if compiled:
@@ -289,6 +291,14 @@ def column_blocks(size: int) -> Iterator[slice]:
 def is_sparse(nonzero: int, values: int) -> bool:
     """Whether data with so many values that are not 0, of so many in all, count as sparse."""
     return nonzero < _SPARSE * values
+
+
+def compiles(values: int) -> bool:
+    """Whether to take the loops of `p4sgd.host.data.kernels` for so many dense values more: if they pay off, or would
+    have done so by now, as in a process with many small fits. What they compute is the same."""
+    global _seen
+    _seen += values
+    return _seen >= COMPILED_VALUES
 
 
 def quantile_rows(samples: int, features: int) -> int:

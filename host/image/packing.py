@@ -15,7 +15,7 @@ from p4sgd.host.data.matrix import Features, each_block, to_dense
 from p4sgd.host.data.order import Order
 from p4sgd.host.data.quantization import quantize
 from p4sgd.host.data.scaling import Scaling, bias_integer
-from p4sgd.host.data.statistics import COMPILED_VALUES, HeatArray, Statistics, scaled
+from p4sgd.host.data.statistics import HeatArray, Statistics, compiles, scaled
 from p4sgd.host.errors import UserError, on_command_line, option
 from p4sgd.host.image.contents import Values, entry_places, own_words, pack_lines
 from p4sgd.host.image.file import store_images
@@ -196,8 +196,7 @@ class _PackedBlocks:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
         scaling, stored, count = self.scaling, self.images[0].layout.stored, data.feature_count
         block = np.tile(self._blank, (len(range(*which.indices(data.samples))), 1))
-        large = data.samples * count >= COMPILED_VALUES
-        if not data.sparse and isinstance(scaling, Scaling) and large:
+        if not data.sparse and isinstance(scaling, Scaling) and compiles(block.size):
             from p4sgd.host.data.kernels import quantize_scaled
 
             rows, own = data.local_rows(which), (scaling.offset, scaling.scale, stored, scaling.signed)

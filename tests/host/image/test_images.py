@@ -82,7 +82,7 @@ def test_as_defined(
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(packing, "_BLOCK_VALUES", values)
         patch.setattr(directories, "_BLOCK_BYTES", values)
-        patch.setattr(packing, "COMPILED_VALUES", least)
+        patch.setattr("p4sgd.host.data.statistics.COMPILED_VALUES", least)
         if form != "lines" and quantize(scaling.zero, stored, scaling.signed).any():
             with pytest.raises(UserError, match="the scaling minmax makes zeros other numbers"):
                 prepare(data, shards, kind, stored=stored, batch=batch)
