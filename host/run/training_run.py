@@ -277,7 +277,7 @@ class TrainingRun:
 
             check_memory(data, options, shards, 1 << MEMORY_BITS)  # before a simulator is built, which takes minutes
         if self.folder is not None:
-            self.folder.check(options)
+            self.folder.check(options, shards)
 
     # -- how it is carried out -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress
 from p4sgd.host.streaming.manifest import MANIFEST, Array, Manifest, check_files, load_manifest, open_array
 from p4sgd.host.training.class_weights import spell_class_weight
-from p4sgd.host.training.dealing.columns import deal_columns
+from p4sgd.host.training.dealing.columns import deal_columns, skipping_problem
 from p4sgd.host.training.dealing.split import Dealt
 from p4sgd.host.training.hardware_features import hardware_values
 from p4sgd.host.training.options import Fact, TrainingOptions, options_with
@@ -99,8 +99,11 @@ class PreparedFolder(PreparedData):
                 )
         return {**asked, **{name: value for name, value in ours.items() if name not in free}}
 
-    def check(self, options: TrainingOptions) -> None:
-        """Refuse options of a training run that cannot use the folder."""
+    def check(self, options: TrainingOptions, shards: Sequence[Shard] = ()) -> None:
+        """Refuse options of a training run that cannot use the folder, with these workers if they are known."""
+        wanted = shards and options.skip_zeros == "always" and not self._may_read_zeros
+        if wanted and (problem := skipping_problem(shards, None, options)) is not None:
+            raise problem
         prepared_for, loss = get_loss(self.manifest.options["loss"]), get_loss(options.loss)
         stored = {"planes": options.stored, "unit": options.unit_of(self.space.count)}
         self.options({**options.to_json(), **stored}, set(self.manifest.options))
