@@ -455,17 +455,11 @@ def _check(ctx: click.Context, param: click.Parameter, value: Any, where: str) -
     for each in values:
         if isinstance(each, dict | list) or isinstance(each, bool) != is_flag:
             raise UserError(f"{where}: must be {'true or false' if is_flag else 'a text or a number'}, not {each!r}")
-        try:
-            if not is_flag:
-                param.type.convert(str(each), param, ctx)
-        except click.BadParameter as error:
-            raise UserError(f"{where}: {error.message}") from error
     if is_flag:
         return value
     texts = list(map(str, values)) if param.multiple else str(value)
-    if param.callback is not None:
-        try:
-            param.callback(ctx, param, texts)
-        except click.BadParameter as error:
-            raise UserError(f"{where}: {error.message}") from error
+    try:
+        param.process_value(ctx, texts)
+    except click.BadParameter as error:
+        raise UserError(f"{where}: {error.message}") from error
     return texts
