@@ -141,7 +141,7 @@ def check_same_request(request: "TrainingRequest", ranks: "Communicator") -> Non
     if request.device == CLUSTER:
         files["--cluster"] = find_cluster_file(CLUSTER, request.cluster)
     for name, file in files.items():
-        if file is not None and not Path(file).is_dir():  # `open_prepared` compares folders
+        if file is not None and not Path(file).is_dir():  # `PreparedFolder` compares folders
             facts[name] = fingerprint(Path(file))
     version = {"the version of p4sgd": importlib.metadata.version("p4sgd")}
     check_same(ranks, version | {name: str(value) for name, value in facts.items() if value is not None})

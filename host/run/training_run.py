@@ -199,7 +199,7 @@ class TrainingRun:
         data = self.request.source
         if data is None or is_builtin(data) or not Path(data).is_dir():
             return None
-        from p4sgd.host.streaming.folder import is_prepared, open_prepared
+        from p4sgd.host.streaming.folder import PreparedFolder, is_prepared
 
         if not is_prepared(data):
             raise UserError(f"{data}: is a folder, but holds no prepared data or not all: p4sgd data prepare makes it")
@@ -207,7 +207,7 @@ class TrainingRun:
             raise UserError(f"{data}: was prepared as a whole: leave --samples out")
         if self.request.init is not None:
             raise UserError(f"{data}: was prepared with a scaling of its own: --init needs the data themselves")
-        return open_prepared(Path(data), self.ranks, may_read_zeros=may_read_zeros)
+        return PreparedFolder(Path(data), self.ranks, may_read_zeros=may_read_zeros)
 
     def _read_rows(self, like: FeatureSpace | None) -> Dataset:
         """Read the training data, with the features of the model that a run starts from."""

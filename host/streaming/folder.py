@@ -22,7 +22,7 @@ from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
 from p4sgd.host.streaming import OnProgress
-from p4sgd.host.streaming.manifest import MANIFEST, Array, Manifest, check_files, load_manifest, open_array
+from p4sgd.host.streaming.manifest import MANIFEST, Array, check_files, load_manifest, open_array
 from p4sgd.host.training.class_weights import spell_class_weight
 from p4sgd.host.training.dealing.columns import deal_columns, skipping_problem
 from p4sgd.host.training.dealing.split import Dealt
@@ -38,25 +38,18 @@ def is_prepared(source: str | Path) -> bool:
     return (Path(source) / MANIFEST).is_file()
 
 
-def open_prepared(
-    path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
-) -> "PreparedFolder":
-    """Open a folder of prepared data, which all ranks must see; `PreparedFolder.verify` checks its files.
+class PreparedFolder(PreparedData):
+    """A folder of prepared data, which all processes that train on it together must see; `verify` checks its files.
 
     ``may_read_zeros``: ``skip_zeros="always"`` is not what the user asks of this run. Raises `UserError` if the folder
     is unfinished, of another version, or not the same for all processes.
     """
-    manifest, sha256 = load_manifest(path)
-    check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
-    return PreparedFolder(path, manifest, sha256, communicator, may_read_zeros=may_read_zeros)
-
-
-class PreparedFolder(PreparedData):
-    """A folder of prepared data, its manifest, and the processes that train on it together; see `open_prepared`."""
 
     def __init__(
-        self, path: Path, manifest: Manifest, sha256: str, communicator: Communicator, *, may_read_zeros: bool
+        self, path: Path, communicator: Communicator = SINGLE_PROCESS, *, may_read_zeros: bool = False
     ) -> None:
+        manifest, sha256 = load_manifest(path)
+        check_same(communicator, {"DATA": f"a folder with checksum {sha256:.12}"})  # under whatever names
         self.name = str(path)
         self.manifest = manifest
         self.communicator = communicator

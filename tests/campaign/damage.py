@@ -28,7 +28,7 @@ from p4sgd.host.configuration import named_config
 from p4sgd.host.data import read_dataset
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image.file import image_file, open_image
-from p4sgd.host.streaming.folder import open_prepared
+from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.manifest import load_manifest
 from p4sgd.host.training.checkpoint import load_checkpoint
 from p4sgd.host.training.model_file import load_model
@@ -64,7 +64,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model": load_model,
     "checkpoint": load_checkpoint,
     "prepared/manifest.json": lambda path: load_manifest(path.parent),
-    "prepared/labels.npy": lambda path: open_prepared(path.parent).verify(),
+    "prepared/labels.npy": lambda path: PreparedFolder(path.parent).verify(),
     "image": open_image,
     "cluster.toml": read_cluster,
     "config.toml": lambda path: named_config(str(path), (), hardware=False),

@@ -26,7 +26,7 @@ from p4sgd.host.devices import open_device
 from p4sgd.host.errors import P4sgdError, UserError
 from p4sgd.host.image import open_image
 from p4sgd.host.streaming import Step, make
-from p4sgd.host.streaming.folder import open_prepared
+from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.make import make_folder, unfinished_folder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.units import deal_units
@@ -72,7 +72,7 @@ def check_is_what_is_prepared_in_memory(path, options, config, rows):
     for worker in range(options.workers):
         image = f"worker{worker}.p4sgd"
         assert (folder / "made" / image).read_bytes() == (folder / "expected" / image).read_bytes()
-    loaded = open_prepared(folder / "made").load(options, Placement(shards))
+    loaded = PreparedFolder(folder / "made").load(options, Placement(shards))
     for part in ("features", "remarks", "mean_square", "samples", "space"):
         assert getattr(loaded, part) == getattr(expected, part), part
     assert loaded.targets.coding == expected.targets.coding
@@ -318,9 +318,9 @@ def test_damage_is_found(job, tiny):
                 (folder / name).write_bytes(damaged)
             if name != "job.json":
                 with pytest.raises(UserError, match=f"{name}.*prepare the data again"):
-                    open_prepared(folder).verify()
+                    PreparedFolder(folder).verify()
         (folder / name).write_bytes(whole)
-    open_prepared(folder).verify()
+    PreparedFolder(folder).verify()
 
 
 def test_others_meanwhile(job, tiny):
@@ -385,10 +385,10 @@ def test_training_on_a_million_columns(tmp_path):
     assert resident() - before < columns
     assert image.scale.strides == image.offset.strides == (0,)
     device = open_device("emulator", config, 1)
-    train(open_prepared(tmp_path / "folder"), options, device)  # loads and compiles everything
+    train(PreparedFolder(tmp_path / "folder"), options, device)  # loads and compiles everything
     tracemalloc.start()
     try:
-        train(open_prepared(tmp_path / "folder"), options, device)
+        train(PreparedFolder(tmp_path / "folder"), options, device)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

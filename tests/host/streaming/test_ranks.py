@@ -16,7 +16,7 @@ from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import image_file
 from p4sgd.host.streaming import make
-from p4sgd.host.streaming.folder import open_prepared
+from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.make import make_folder
 from p4sgd.host.training import TrainingOptions, train
 from p4sgd.host.training.dealing.units import deal_units
@@ -68,10 +68,10 @@ def folder(tmp_path):
 def test_ranks_train_on_a_folder_as_one_process(tmp_path, folder):
     options = dataclasses.replace(OPTIONS, loss="hinge", l2=0.001, staleness=1)
     path = write_data(tmp_path, "test.libsvm", *make_samples(9, 30, 40))
-    one = train(open_prepared(folder), options, EmulatedDevice(CONFIG, options.workers), test=read_dataset(path))
+    one = train(PreparedFolder(folder), options, EmulatedDevice(CONFIG, options.workers), test=read_dataset(path))
 
     def run(ranks):
-        data = open_prepared(folder, ranks)
+        data = PreparedFolder(folder, ranks)
         data.verify()
         test = read_dataset(path, like=data.space, communicator=ranks)
         remote = RemoteWorkers(ranks.rank, ranks.size, MergedSums(ranks).start)
@@ -103,7 +103,7 @@ def test_ranks_share_the_files_to_check_and_all_tell_of_damage(folder):
     def verify(ranks):
         steps = []
         with pytest.raises(UserError) as error:
-            open_prepared(folder, ranks).verify(lambda *step: steps.append(step))
+            PreparedFolder(folder, ranks).verify(lambda *step: steps.append(step))
         return str(error.value), steps[-1][2]
 
     told, sizes = zip(*run_ranks(3, verify), strict=True)
