@@ -91,40 +91,6 @@ def test_the_longest_frame_fills_an_ethernet_frame_or_a_datagram():
     assert most_micro_batches(71) == most_micro_batches(0) == 0
 
 
-@pytest.mark.parametrize(
-    ("byte", "to", "reason"),
-    [(12, 8, "ETHERTYPE"), (14, 0x93, "VERSION"), (14, 0x23, "VERSION"), (26, 1, "RESERVED"), (31, 128, "RESERVED")],
-)
-def test_broken_frames_are_refused(byte, to, reason):
-    frame = bytearray(packet_of(PacketType.ACK).to_bytes())
-    frame[byte] = to
-    assert reason_of(frame) is DropReason[reason]
-    assert reason_of(frame[:63]) is DropReason.RUNT
-    assert reason_of(frame + bytes(1)) is DropReason.LONG
-
-
-@pytest.mark.parametrize(
-    ("byte", "to", "reason"),
-    [
-        (12, 0, DropReason.ETHERTYPE),
-        (14, 0x31, DropReason.LONG),  # of no other version is a frame longer than 64 bytes
-        (14, 0x23, DropReason.LONG),
-        (27, 1, DropReason.LONG),
-        (27, 3, DropReason.RUNT),
-        (27, 0, DropReason.LONG),
-        (26, 1, DropReason.LONG),
-        (14, 0x22, KeyedDrop.CHECK),
-        (28, 1, KeyedDrop.CHECK),
-        (39, 4, KeyedDrop.CHECK),
-        (103, 1, KeyedDrop.CHECK),
-    ],
-)
-def test_broken_frames_of_version_2_are_refused(byte, to, reason):
-    frame = bytearray(packet_of(PacketType.PARTIAL, values=(0,) * 16, version=2, key=5).to_bytes())
-    frame[byte] = to
-    assert reason_of(frame, MOST_MICRO_BATCHES) is reason
-
-
 @st.composite
 def damage(draw, bits):
     """Bits to flip of so many behind the EtherType: up to three anywhere, or some of 32 in a row, which are all of the
