@@ -19,6 +19,10 @@ Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_a
 _BLOCK_VALUES = 1 << 18
 """Values that are checked at once (2 MB of float64, which stay in the processor's cache)."""
 
+_FEW_COLUMNS = 1 << 16
+"""Most columns for which two transpositions sort the rows of texts in less time than SciPy does: as many places as stay
+in the processor's cache."""
+
 
 def checked(features: Any, name: str) -> Features:
     """Any matrix of numbers as `Features`: sparse with sorted indices and without duplicates, as float64 or float32.
@@ -40,7 +44,9 @@ def checked(features: Any, name: str) -> Features:
         if made.dtype not in (np.float32, np.float64):
             made = made.astype(np.float64)
         if not made.has_canonical_format:
-            if np.shares_memory(made.data, given.data):
+            if made.shape[1] <= _FEW_COLUMNS:
+                made = made.tocsc().tocsr()  # sorts in less time
+            elif np.shares_memory(made.data, given.data):
                 made = made.copy()  # the caller's stays as it is
             made.sum_duplicates()
         return cast("csr_array", made)

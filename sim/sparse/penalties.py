@@ -15,7 +15,7 @@ from p4sgd.hw.spec.fixed import SHRINK, IntArray, WeightArray
 from p4sgd.sim.compiled import compiled
 from p4sgd.sim.intrinsics import LANES, shrink_lanes
 
-_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.08, 7.0, 5.0
+_STEP_TIME, _CATCH_UP_TIME, _CHANGE_TIME = 0.04, 7.0, 5.0
 """Nanoseconds that a penalty takes for a weight beside others, that one takes to catch up, and that it takes for each
 change of what a penalty subtracts in between; measured on one core."""
 

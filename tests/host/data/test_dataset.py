@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4sgd.host.data import Dataset, FeatureSpace
+from p4sgd.host.data import matrix as matrices
 from p4sgd.host.data.identity import identify
 from p4sgd.host.errors import UserError
 
 
-def test_forms_of_features():
+@pytest.mark.parametrize("few", [0, 4])
+def test_forms_of_features(few, monkeypatch):
+    monkeypatch.setattr(matrices, "_FEW_COLUMNS", few)
     parts = np.array([2, 0, 0]), np.array([0, 3])
     whole = scipy.sparse.csr_matrix((np.array([1, 2, 3]), *parts), shape=(1, 4), dtype=np.int8)
     messy = scipy.sparse.csr_matrix((np.array([1.0, 2, 3]), *parts), shape=(1, 4))
