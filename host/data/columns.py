@@ -20,7 +20,8 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a source; every reader uses those that concern its format.
+    """Options for reading a source; every reader uses those that concern its format. What is not said of them here is
+    in the help of the command line (`p4sgd.host.cli.options`).
 
     Columns of tables are given by header, or by number from 1 or backwards from −1: the label, further labels
     (``target_columns``), weights, offsets or exposures of samples, ``ignore_columns``, which are neither features nor
@@ -37,28 +38,11 @@ class ReadOptions:
         features are ignored.
     file_format, header, delimiter, encoding
         What is not said here is what was said of the training data, as ``like.reading`` tells.
-    header
-        CSV: whether the first line has names. With ``None`` it does if it names a label or the columns of ``like``, or
-        if no feature in it is a number and one below it is; if that leaves doubt, the file is refused.
-    delimiter
-        CSV: the character between fields; ``None`` selects the one of comma, semicolon, tab and bar that divides the
-        first two lines into most fields, where commas may also be decimal ones.
-    zero_based
-        LIBSVM: whether indices begin at 0; ``None``: if ``like`` says so, or without it, if there is a feature 0.
-    hash_bits
-        LIBSVM, Vowpal Wabbit: features are hashed to 2^hash_bits columns; ``None``: as ``like`` says, or without it,
-        to 2^18 columns if they have names.
     missing, dates
         CSV, Parquet: one of `p4sgd.host.data.encoding.FILLINGS`, and one of `p4sgd.host.data.dates.DATES`; if ``like``
         is given, what that says.
-    categorical
-        CSV, Parquet: columns that are categories, even if they hold numbers.
     decimal, thousands, missing_values
-        CSV: see `p4sgd.host.data.cells.Notation`; texts that mean a missing value are added to the usual ones. With
-        ``None`` they are those of ``like.reading``, to whose missing values more may be added.
-    encoding
-        CSV: that of the text, a name that Python knows. With ``None`` see
-        `p4sgd.host.data.formats.text_file.find_encoding`.
+        With ``None`` they are those of ``like.reading``, to whose missing values more may be added.
     """
 
     label_column: str | int | None = None

@@ -345,7 +345,8 @@ def _like_number(field: str) -> bool:
 
 
 def _has_names(fields: list[str], below: list[str], options: ReadOptions) -> bool | None:
-    """Whether a first line is a header, with another one below it; ``None`` if it may also be a sample."""
+    """Whether a first line is a header, with another one below it: if it names a label or known columns, or if no
+    feature in it is a number and one below it is. ``None`` if it may also be a sample."""
     like, notation, below = options.like, options.notation, [field.strip() for field in below]
     number, missing = notation.number, notation.missing
     known = () if like is None else like.column_names
