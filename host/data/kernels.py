@@ -52,8 +52,8 @@ def _quantize(samples: Any, order: Any, half_offset: Any, twice_scale: Any, grid
 
 @_compiled
 def _quantize_stored(matrix: Any, order: Any, offset: Any, scale: Any, steps: Any, grid: Any, out: Any) -> None:
-    begins, columns, values = matrix
-    column_row, value_row = columns.reshape(1, columns.size), values.reshape(1, values.size)
+    begins, column_row, value_row = matrix  # of rows one, because `prefetch` takes those
+    columns, values = column_row[0], value_row[0]
     offset_step, scale_step = np.uint32(steps[0]), np.uint32(steps[1])
     place = 0
     for row in range(order.size):
@@ -64,7 +64,9 @@ def _quantize_stored(matrix: Any, order: Any, offset: Any, scale: Any, steps: An
             prefetch(column_row, 0, entry)
         begin, end = begins[order[row]], begins[order[row] + 1]
         own, x, which = columns[begin:end], values[begin:end], slice(place, place + end - begin)
-        out[0][which], out[1][which], q = row, own, out[2][which]
+        row_of, column_of, q = out[0][which], out[1][which], out[2][which]
+        for entry in range(x.size):
+            row_of[entry], column_of[entry] = row, own[entry]
         if offset_step or scale_step:
             for entry in range(x.size):
                 column = np.uint32(own[entry])
@@ -144,7 +146,7 @@ def quantize_stored(
     # A view of one number for all columns would be another type, for which the loop would be compiled again.
     steps = tuple(int(each.strides != (0,)) for each in (offset, scale))
     offsets, scales = (_plain(each if step else each[:1]) for each, step in zip((offset, scale), steps, strict=True))
-    matrix = tuple(map(_plain, (samples.indptr, samples.indices, samples.data)))
+    matrix = _plain(samples.indptr), *(_plain(each[np.newaxis]) for each in (samples.indices, samples.data))
     _quantize_stored(matrix, which, offsets, scales, steps, _grid(stored, signed), out)
     return out
 
