@@ -19,7 +19,6 @@ from p4sgd.hw.spec.fixed import (
     IMPORTANCE,
     LABEL,
     MARGIN,
-    RATE_MANTISSA,
     RESIDUAL,
     SLOPE,
     EngineWeights,
@@ -81,12 +80,16 @@ class Targets:
     importances: IntArray  # weights of the samples, int64, as many, or none if the run is not ``weighted``
     table: LossTable
 
-    def balance(self, mode: LabelMode, sums: IntArray, place: int) -> tuple[int, bool]:
+    def balance(
+        self, mode: LabelMode, sums: IntArray, weights: npt.NDArray[np.float64] | None, place: int
+    ) -> tuple[int, bool]:
         """By how much all sums of the samples, int64 (samples,), are to be raised for the residuals, each times the
-        weight of its sample, to add up to 0, or no longer to less: there the loss is smallest. Looked for from
-        ``place`` on, within ±1024; and whether a residual is saturated there, so that it may not be."""
-        roles, scratch = (mode.sign, mode.offset, mode.constant), np.empty((2, sums.size), np.int64)
-        found, saturated = _balance(sums, self.labels, self.importances, self.lines, roles, place, *scratch)
+        weight of its sample if they have any, to add up to 0, or no longer to less: there the loss is smallest. Looked
+        for from ``place`` on, within ±1024; and whether a residual is saturated there, so that it may not be.
+        ``importances`` do not matter."""
+        own, roles = np.ones(sums.size) if weights is None else weights, (mode.sign, mode.offset, mode.constant)
+        scratch = np.empty((2, sums.size), np.int64)
+        found, saturated = _balance(sums, self.labels, own, self.importances[:0], self.lines, roles, place, *scratch)
         return found, saturated
 
     @property
@@ -337,31 +340,28 @@ def _deltas_of(sums: Any, labels: Any, importances: Any, table: Any, mode: Any, 
 _FARTHEST, _NEAR = MARGIN.maximum, 1 << 8
 """The farthest that sums are raised, and by how much they are in a first step."""
 
-_FINEST = RATE_MANTISSA.maximum
-"""Mantissa with which weights of samples lose no bits."""
 
-
-@compiled("the emulator's loops", nogil=True)
+@compiled("the emulator's loops", nogil=True, fastmath={"reassoc"})
 def _balance(
-    sums: Any, labels: Any, importances: Any, table: Any, mode: Any, place: int, raised: Any, deltas: Any
+    sums: Any, labels: Any, weights: Any, none: Any, table: Any, mode: Any, place: int, raised: Any, residuals: Any
 ) -> tuple[int, bool]:
     """See `Targets.balance`: by secants, every fourth time by halves because of jumps. Scratch space: ``raised`` and
-    ``deltas``, int64 (samples,)."""
-    low, high, step, trial, last, before = -_FARTHEST, _FARTHEST, _NEAR, 0, 0, 0
+    ``residuals``, int64 (samples,); ``none`` are importances."""
+    low, high, step, trial, last, before = -_FARTHEST, _FARTHEST, _NEAR, 0, 0, 0.0
     while True:
         for row in range(sums.size):
             raised[row] = sums[row] + place
-        saturated: bool = _deltas_of(raised, labels, importances, table, mode, _FINEST, deltas)
-        total = 0
+        saturated: bool = _deltas_of(raised, labels, none, table, mode, 1, residuals)
+        total = 0.0
         for row in range(sums.size):
-            total += deltas[row]
+            total += weights[row] * residuals[row]
         low, high = (low, place) if total >= 0 else (place, high)
         if total == 0 or high - low <= 1:
             return (place if total == 0 else high), saturated
         bounded = low > -_FARTHEST and high < _FARTHEST
         wanted = (low + high) // 2 if bounded else place - step if total >= 0 else place + step
         if trial % 4 and total != before and (total > before) == (place > last):
-            root = place - math.floor(float(total) * float(place - last) / float(total - before))
+            root = place - math.floor(total * (place - last) / (total - before))
             wanted = root if bounded else min(max(root, place - step), place + step)
         step, trial, last, before = step if bounded else 4 * step, trial + 1, place, total
         place = min(max(wanted, low + 1), high - 1)

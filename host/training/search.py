@@ -21,7 +21,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.host.training.rate import DIVERGED, automatic_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import MARGIN, SHRINK, WEIGHT, IntArray, round_half_up
+from p4sgd.hw.spec.fixed import LABEL, MARGIN, SHRINK, WEIGHT, IntArray, round_half_up
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.dense import DenseFeatures
@@ -200,12 +200,13 @@ class Trials:
         if trained >= prepared.samples and all(isinstance(features, DenseFeatures) for _, features in groups):
             most = _REPEATED // (trained * prepared.width)
             times = max(1, min(-(-self._updates // first.mini_batches), most))
-        samples = max(trained, self._scored.stop)
-        known = prepared.images[0].labels, prepared.images[0].importances
-        y, own = (np.empty(0, np.int64) if each is None else each[:samples].astype(np.int64) for each in known)
+        labels, weighing = prepared.images[0].labels[:trained].astype(np.int64), prepared.images[0].importances
+        importances = np.empty(0, np.int64) if weighing is None else weighing[:trained].astype(np.int64)
         table = broadcast(self._ranks, loss.table())
-        self._targets = Targets(np.tile(y[:trained], times), np.tile(own[:trained], times), table)
-        self._goals = Targets(y[self._scored], own[self._scored], table)
+        self._targets = Targets(np.tile(labels, times), np.tile(importances, times), table)
+        # Not of the image, where a sample of almost no weight has another label.
+        self._goals = Targets(LABEL.from_real(loss.label(self._terms.y, self._terms.shift)), importances[:0], table)
+        samples = max(trained, self._scored.stop)
         # Where decoded features are not kept, those of these samples are decoded for all trials at once.
         self._groups = [(indices, features.part(-(-samples // BANKS) * BANKS, times)) for indices, features in groups]
         self._alone = self._ranks.size == len(self._groups) == 1  # there is nothing to sum
@@ -284,16 +285,16 @@ class Trials:
     def _objectives(self, exact: IntArray, sizes: IntArray) -> FloatArray:
         """Those of dot products, (looks, trials, samples), and of `Model.sizes`: float64 (looks, trials).
 
-        Intercepts are by the loss table, which is quicker, unless it limits a residual or has two halves, for either
-        sign of the label: then residuals need not rise with the intercept."""
+        Intercepts are by the loss table, which is quicker, unless it limits a residual, lacks a weight, or has two
+        halves, for either sign of the label: then residuals need not rise with the intercept."""
         form, mode, (y, weights, _) = self._first.features, self._first.label_mode, self._terms
         z = self._terms.z(exact.astype(np.float64) * 2.0 ** -(WEIGHT.fraction + form.fraction))
         if self._options.bias:
             sums, near = round_half_up(exact, form.forward_shift), [Near() for _ in exact[0]]
             for look, trial in np.ndindex(exact.shape[:2]):
                 own, at, limited = z[look, trial], near[trial], True
-                if not (mode.sign and mode.offset):
-                    at.place, limited = self._goals.balance(mode, sums[look, trial], at.place)
+                if not (self._loss.weighs or (mode.sign and mode.offset)):
+                    at.place, limited = self._goals.balance(mode, sums[look, trial], weights, at.place)
                 own += fit_intercept(self._loss, own, y, weights, near=at) if limited else at.place * MARGIN.ulp
         values = self._loss.value(z, np.broadcast_to(y, z.shape))
         scores = np.array([[average(each, weights) for each in trials] for trials in values])
