@@ -105,7 +105,7 @@ def sort_words(words: Words) -> Words:
     column_bits = (ones % (1 << ENTRY_MICRO_BATCH) >> _COLUMN).bit_length()
     bits = max(1, column_bits + (ones >> ENTRY_MICRO_BATCH).bit_length())
     digit_bits = -(-bits // -(-bits // _DIGIT_BITS))
-    places = np.empty((1 << digit_bits) + 1, np.int64)
+    places = np.empty((1 << digit_bits) + 1, np.uint32)
     for shift in range(0, bits, digit_bits):
         _sort_by_digit(sorted_words, column_bits, shift, places, spare)
         sorted_words, spare = spare, sorted_words
