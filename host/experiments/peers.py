@@ -110,14 +110,16 @@ def _of(model: Any) -> Fitted:
     return np.asarray(model.coef_, np.float64).ravel(), float(np.ravel(model.intercept_)[0])
 
 
-def fit_p4sgd(x: Any, y: Any, l2: float, epochs: float, rate: float | None = None, **options: Any) -> Fitted:
-    """With default options, or with a rate times the mean squared norm of a scaled sample, instead of a search."""
+def fit_p4sgd(x: Any, y: Any, l2: float, epochs: float, setting: dict[str, Any], **options: Any) -> Fitted:
+    """With default options but those of the setting, in which ``rate`` is the learning rate times the mean squared norm
+    of a scaled sample: without it there is a search."""
     from p4sgd.host.estimators import GLMClassifier
 
-    dense = isinstance(x, np.ndarray)
-    if rate is not None:
+    dense, options = isinstance(x, np.ndarray), options | setting
+    if "rate" in options:
         squares = 1 + (x.shape[1] if dense else _mean_square(x))
-        options["learning_rate"] = min(rate / squares, 0.99 * 2**-6 / l2)  # what the register of the penalty holds
+        # At most what the register of the penalty holds.
+        options["learning_rate"] = min(options.pop("rate") / squares, 0.99 * 2**-6 / l2)
     return _of(GLMClassifier(epochs=int(epochs), l2=l2, scaling="auto" if dense else "none", **options).fit(x, y))
 
 
@@ -275,11 +277,18 @@ _ITERATIONS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 50, 80, 120, 200, 400)
 _TOLERANCES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 _RATES = (0.25, 1.0, 4.0, 16.0)
 
-OURS = Peer("p4sgd", "p4sgd", fit_p4sgd, _EPOCHS, scales=False)
+OURS = Peer("p4sgd", "p4sgd", fit_p4sgd, _EPOCHS, ({},), scales=False)
 """With default options but the number of epochs, which search for the rate."""
 
-GIVEN = Peer("p4sgd, given rate", "p4sgd", fit_p4sgd, _EPOCHS, (4.0, 16.0, 64.0, 256.0), scales=False)
-"""With the best of some rates, as others that have one: the time in which it was found does not count."""
+_LATE = {"tolerance": 1e-4}  # of the default, training ends, or lowers its rate, when it is close enough for most
+_GIVEN = tuple(more | {"rate": rate} for rate in (4.0, 16.0, 64.0, 256.0) for more in ({}, _LATE))
+_WHITENED = tuple(each | {"precondition": "block"} for each in ({}, *_GIVEN[::2]))
+
+TUNED = tuple(
+    Peer("p4sgd, tuned", "p4sgd", fit_p4sgd, _EPOCHS, settings, scales=False, dense=dense, sparse=not dense)
+    for dense, settings in ((False, ({}, _LATE, *_GIVEN)), (True, ({}, _LATE, *_GIVEN, *_WHITENED)))
+)
+"""For sparse and dense samples, with the best of some options, found in time that does not count, as for the others."""
 
 PEERS = (
     Peer("lbfgs", "sklearn", _logistic_regression, _ITERATIONS, ("lbfgs",)),
