@@ -1,1 +1,1 @@
-"""Checks of generated folders, also of edited ones, without AMD's tools."""
+"""Checks that a generated folder agrees with itself and with the specification, without AMD's tools."""

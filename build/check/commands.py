@@ -1,10 +1,15 @@
-"""Commands of AMD's tools, as far as the generated scripts use them.
+"""Commands of AMD's tools and pins of AMD's IP, as far as the generated scripts use them.
 
 Commands are from UG835 (Vivado Tcl Command Reference, 2022.1), ``package_xo`` is from UG1393. Neither has the commands
 of ``ipx::``: these are listed as UG1118 and AMD's own scripts for RTL kernels use them.
+
+Names of pins and buses of IP are those that our scripts use. They were not read out of the product guides,
+which have the last word: PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043 and PB046 (buffers,
+gates).
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -147,3 +152,46 @@ def _parse(line: str) -> tuple[str, Command]:
 
 COMMANDS = dict(map(_parse, re.findall(r"^\w.*", _SYNTAX, re.MULTILINE)))
 """By name."""
+
+
+class Ip(NamedTuple):
+    """Names of an IP, separated by spaces; ``#`` stands for a digit."""
+
+    inputs: str = ""
+    """Pins that must be driven."""
+    inputs_beside: Mapping[str, str] = {}
+    """Pins that must be driven if another pin or a bus is connected, with that one's name."""
+    outputs: str = ""
+    buses: str = ""
+
+
+IPS = {
+    "axis_data_fifo": Ip("s_axis_aclk s_axis_aresetn", buses="S_AXIS M_AXIS"),
+    "hbm": Ip(
+        "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
+        {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},
+        "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
+        "SAXI_##",
+    ),
+    "proc_sys_reset": Ip("slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
+    "smartconnect": Ip("aclk aresetn", buses="S##_AXI M##_AXI"),
+    "util_ds_buf": Ip("", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
+    "util_vector_logic": Ip("Op1 Op2", outputs="Res"),
+    "xdma": Ip("sys_clk sys_clk_gt sys_rst_n", outputs="axi_aclk axi_aresetn", buses="M_AXI M_AXI_LITE pcie_mgt"),
+}
+"""By name."""
+
+
+def is_one_of(name: str, names: str) -> bool:
+    """Whether a name is among such names."""
+    return any(re.fullmatch(each.replace("#", r"\d"), name) for each in names.split())
+
+
+def inputs(ip: Ip, used: Iterable[str]) -> set[str]:
+    """Pins that must be driven if ``used`` are the pins and buses that are connected."""
+    found = set(ip.inputs.split())
+    for pin, beside in ip.inputs_beside.items():
+        for name in used:
+            if match := re.fullmatch(beside.replace("#", r"(\d)"), name):
+                found.add(pin.replace("#", "{}").format(*match.groups()))
+    return found

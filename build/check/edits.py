@@ -28,8 +28,8 @@ _MEANING = {
 _QUERY = re.compile(r"(ipx::)?(get|current)_")
 _PLACING = {"create_pblock", "resize_pblock", "add_cells_to_pblock"}
 _STEPS = {"opt_design", "place_design", "phys_opt_design", "route_design"}  # options may differ
-_MORE = re.compile(r"((ipx::)?(get|current)|report|create_bd)_")
-"""Calls of which there may be more, and so of those that connect or set up what a block design has more."""
+_MORE = re.compile(r"((ipx::)?(get|current)|report|create_bd|connect_bd)_")
+"""Calls of which there may be more."""
 
 _CHOICE = re.compile(
     r"(set_property |prop=run\.\w+\.)(strategy|STEPS\.\w+\.ARGS\.)"
@@ -139,11 +139,10 @@ def _differences(before: list[_Statement], after: list[_Statement]) -> Iterator[
                 yield Problem(was.file, f"lacks {_short(was.text)}")
             else:
                 yield Problem(now.file, _contrast(now.text, was.text), now.line)
-    own = {each.text.split()[-1] for each in added if each.text.startswith("create_bd_")}
+    cells = [each.text for each in added if each.text.startswith("create_bd_cell ")]
+    own = tuple(f"{{create_bd_cell {text.split()[-1]}}}" for text in cells)
     for each in added:
-        is_more = _is_script(each.file) and _MORE.match(each.text)
-        is_own = own & set(re.findall(r"\w+", each.text)) and re.match("connect_bd_|set_property ", each.text)
-        if not is_more and not is_own:
+        if not ((_is_script(each.file) and _MORE.match(each.text)) or each.text.endswith(own)):
             yield Problem(each.file, f"{_short(each.text)} is not generated", each.line)
     if not missing and not added and before and not before[0].file.endswith(".xdc"):  # in which order says nothing
         for was, now in zip(before, after, strict=True):

@@ -1,4 +1,4 @@
-"""Checks of single files: the manifest, absolute paths, and Verilog."""
+"""Checks of single files: the manifest, absolute paths, the schema of XML, and Verilog."""
 
 import importlib.util
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from xml.etree import ElementTree
 
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import NoToolError, Problem
@@ -41,6 +42,22 @@ def check_paths(folder: Folder) -> Iterator[Problem]:
         for number, line in enumerate(folder.text(name).splitlines(), 1):
             if match := _ABSOLUTE_PATH.search(line):
                 yield Problem(name, f"{match[1]} is an absolute path", number)
+
+
+def check_schema(folder: Folder) -> Iterator[Problem]:
+    """The XML of every kernel conforms to ``kernel.xsd``, a schema of what UG1393 describes."""
+    import xmlschema
+
+    schema = xmlschema.XMLSchema(Path(__file__).with_name("kernel.xsd").read_text(encoding="utf-8"))
+    for kernel in folder.described:
+        file = f"{kernel}.xml"
+        try:
+            root = ElementTree.fromstring(folder.text(file))
+        except ElementTree.ParseError as error:
+            yield Problem(file, f"is not XML: {error}", error.position[0])
+            continue
+        for fault in schema.iter_errors(root):
+            yield Problem(file, f"{fault.path}: {fault.reason}")
 
 
 _VERILATOR_MESSAGE = re.compile(r"^%(?:Warning|Error)[-\w]*: (?:\S+?:(\d+):\d+: )?(.*)", re.MULTILINE)

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from p4sgd.build.check.commands import COMMANDS
 from p4sgd.build.check.problem import NoToolError, Problem
 
+_READERS = {"add_files", "read_verilog", "read_xdc"}
+"""Commands whose last argument is a file."""
+
 
 class Call(NamedTuple):
     """A call of one of the vendor's commands in a script."""
@@ -29,6 +32,13 @@ class Call(NamedTuple):
         """Line of the call."""
         return self.places[0][1]
 
+    def option(self, name: str) -> str | None:
+        """Value of an option, None if it is not given."""
+        try:
+            return self.arguments[self.arguments.index(f"-{name}") + 1]
+        except (ValueError, IndexError):
+            return None
+
     @property
     def others(self) -> tuple[str, ...]:
         """Arguments that are neither options nor their values."""
@@ -41,6 +51,29 @@ class Call(NamedTuple):
                 next(words, None)
         return tuple(found)
 
+    @property
+    def file_read(self) -> str | None:
+        """Name of the file that the command reads, if it reads one."""
+        return self.others[-1].rpartition("/")[2] if self.command in _READERS else None
+
+
+class Made(NamedTuple):
+    """IP of the vendor's, or a cell of it in a block design, that a script makes."""
+
+    kind: str
+    name: str
+    call: Call  # that made it
+    parameters: dict[str, tuple[str, Call]]  # the last values, without braces, and the calls that set them
+
+    def value(self, name: str) -> str:
+        """Value of a parameter, ``not set`` if there is none."""
+        return self.parameters[name][0] if name in self.parameters else "not set"
+
+    def wrong(self, name: str, reason: str) -> Problem:
+        """That a parameter is not what it should be."""
+        call = self.parameters[name][1] if name in self.parameters else self.call
+        return Problem(call.file, f"{name} of {self.name} is {self.value(name)}; {reason}", call.line)
+
 
 class Run(NamedTuple):
     """Result of running a script."""
@@ -48,6 +81,29 @@ class Run(NamedTuple):
     calls: Sequence[Call]
     problems: Sequence[Problem]
     """The error that stopped it, if one did."""
+
+    @property
+    def properties(self) -> dict[tuple[str, str], str]:
+        """Values of `set_property` by the object, as the sandbox names it, and the property."""
+        calls = (call.others for call in self.calls if call.command == "set_property" and len(call.others) == 3)
+        return {(owner, name): value for name, value, owner in calls}
+
+    @property
+    def made(self) -> list[Made]:
+        """IP that the script makes."""
+        found: dict[str, Made] = {}  # by what stands for it
+        for call in self.calls:
+            if call.command == "create_ip":
+                name = call.option("module_name") or ""
+                found[f"get_ips {name}"] = Made(call.option("name") or "", name, call, {})
+            elif call.command == "create_bd_cell":
+                name, vlnv = call.others[0], call.option("vlnv") or "::"
+                found[f"create_bd_cell {name}"] = Made(vlnv.split(":")[2], name, call, {})
+            elif call.command == "set_property" and call.others and call.others[-1] in found:
+                settings = call.option("dict") or " ".join(call.others[:-1])
+                given = re.findall(r"CONFIG\.(\w+) +(?:\{([^}]*)\}|(\S+))", settings)
+                found[call.others[-1]].parameters.update({name: (a or b, call) for name, a, b in given})
+        return list(found.values())
 
 
 def run_script(folder: Path, script: str, *, seconds: int = 10) -> Run:

@@ -1,72 +1,121 @@
-"""Check that scripts run, and that cells and dies that scripts and link configurations place are there."""
+"""Check of scripts: the files that they name, and the kernels that they package."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from p4sgd.build.check.constraints import check_constraints
 from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
-from p4sgd.build.check.sandbox import Call
-from p4sgd.build.fpga.vitis import PLACE
-from p4sgd.build.fpga.vivado import FLOORPLAN
-from p4sgd.hw.spec.cmac import kernel_name
-from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
+from p4sgd.build.check.registers import CONTROL_BLOCK, argument_names, pointer_register, register_map
+from p4sgd.build.check.sandbox import Call, Run
+from p4sgd.build.fpga.kernel import BusKind
+from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import instances, modules
-from p4sgd.hw.worker.worker import WORKER
 
 
 def check_scripts(folder: Folder) -> Iterator[Problem]:
-    """Scripts run to their end; cells and instances that are placed are there, and so are their dies."""
-    for run in folder.runs.values():
+    """Scripts run to their end; files, declarations of kernels and cells in constraints are right."""
+    for script, run in folder.runs.items():
         yield from run.problems
-    for script in (PLACE, FLOORPLAN):
-        if script in folder.runs:
-            kernel, calls = SELFTEST if SELFTEST in folder.kernels else WORKER, folder.runs[script].calls
-            yield from _cells(modules(folder.text(f"{folder.kernels[kernel]}.v")), folder.kernels[kernel], calls)
-            yield from _dies(folder, calls)
-    yield from _units(folder)
+        for call in run.calls:
+            yield from _files(folder, call)
+        kernel = script.removeprefix("package_").removesuffix(".tcl")
+        if kernel in folder.kernels:
+            yield from _check_package(folder, kernel, run)
+    yield from check_constraints(folder)
 
 
-def _cells(bodies: Mapping[str, str], top: str, calls: Sequence[Call]) -> Iterator[Problem]:
-    """Cells are instances of the kernel."""
-    for call in calls:
-        if call.command != "get_cells" or not call.others:
+def _files(folder: Folder, call: Call) -> Iterator[Problem]:
+    name = call.file_read
+    if call.command == "package_xo":
+        name = (call.option("kernel_xml") or "").rpartition("/")[2]
+    if name is not None and name not in folder.ending(""):
+        yield Problem(call.file, f"{call.command} names {name}, which is no file of the folder", call.line)
+
+
+_SIGNALS = {
+    "gt": {"GRX_P": False, "GRX_N": False, "GTX_P": True, "GTX_N": True},
+    "diff_clock": {"CLK_P": True, "CLK_N": True},
+}
+"""Signals of interfaces other than AXI, by kind, and whether the master drives them."""
+
+
+def _check_package(folder: Folder, kernel: str, run: Run) -> Iterator[Problem]:
+    """The packaging script declares clocks, buses, interfaces and pointer registers as the kernel has them."""
+    script = f"package_{kernel}.tcl"
+    yield from _interfaces(folder, kernel, script, run)
+    yield from _registers(folder, kernel, script, run)
+    yield from _ip(folder, kernel, script, run)
+    buses = {bus.name for bus in folder.buses(kernel)}
+    clocks = {name: call.option("clock") for call in run.calls if (name := call.option("busif"))}
+    if clocks != dict.fromkeys(buses, "ap_clk"):
+        yield Problem(script, f"clocks of buses are {clocks}, and should be ap_clk for {sorted(buses)}")
+
+
+def _interfaces(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """Interfaces other than AXI have all their signals, in the direction of their mode."""
+    directions = {port.name: port.direction for port in folder.ports[kernel]}
+    for call in run.calls:
+        if call.command != "ipx::add_bus_interface":
             continue
-        for path in call.others[0].removeprefix("get_cells ").split():
-            module: str | None = top
-            for name in path.removeprefix("/").split("/"):
-                inside = {own: kind for kind, own in instances(bodies.get(module or "", ""))}
-                module = inside.get(name)
-            if module is None:
-                yield Problem(call.file, f"the Verilog has no {path}", call.line)
+        name, owner = call.others[0], f"ipx::add_bus_interface {call.others[0]}"
+        kind, mode = ((run.properties.get((owner, each)) or "") for each in ("bus_type_vlnv", "interface_mode"))
+        signals = _SIGNALS.get(kind.removeprefix("xilinx.com:interface:").removesuffix(":1.0"))
+        if signals is None or run.properties.get((owner, "abstraction_type_vlnv")) != kind.replace(":1.0", "_rtl:1.0"):
+            yield Problem(script, f"{name} is of no known kind: {kind}")
+            continue
+        yield from _signals(script, run, directions, f"{mode} {name}", signals)
 
 
-def _dies(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
-    """Cells are placed on dies that the board has."""
-    for call in calls:
-        for die in re.findall(r"SLR(\d+)", " ".join(call.arguments)):
-            if int(die) >= folder.board.dies:
-                yield Problem(call.file, f"an {folder.board.name} has no SLR{die}", call.line)
+def _signals(
+    script: str, run: Run, directions: Mapping[str, str], interface: str, signals: Mapping[str, bool]
+) -> Iterator[Problem]:
+    for signal, from_master in signals.items():
+        port = run.properties.get((f"ipx::add_port_map {signal}", "physical_name"), "")
+        wanted = "output" if from_master == interface.startswith("master ") else "input"
+        if directions.get(port) != wanted or not port.endswith(signal[-1].lower()):
+            found = f"is {port}, an {directions.get(port)} of the Verilog" if port in directions else "is no port"
+            yield Problem(script, f"{signal} of {interface} {found}: it should be an {wanted} whose name ends so")
 
 
-def _units(folder: Folder) -> Iterator[Problem]:
-    """Instances in link configurations are on dies that the board has, MACs on that of the transceivers."""
-    for file in folder.ending(".cfg"):
-        board, units = folder.board, set[str]()
-        placed: dict[str, tuple[int | None, str]] = {}
-        for number, line in enumerate(folder.text(file).splitlines(), 1):
-            key, _, value = line.replace(" ", "").partition("=")
-            name, _, rest = value.partition(":")
-            if key == "nk":
-                units |= {f"{name}_{index + 1}" for index in range(int(rest))}
-            elif key == "slr":
-                placed[name] = number, rest
-        for unit, (at, die) in placed.items():
-            if unit not in units:
-                yield Problem(file, f"slr: there is no instance {unit}", at)
-            elif die not in (f"SLR{index}" for index in range(board.dies)):
-                yield Problem(file, f"slr: an {board.name} has no {die}", at)
-        for unit in sorted(units & {f"{kernel_name(port)}_1" for port in range(len(board.cages))}):
-            at, die = placed.get(unit, (None, "no die"))
-            if die != f"SLR{board.network_die}":
-                where = f"transceivers of an {board.name} are on SLR{board.network_die}"
-                yield Problem(file, f"slr: {unit} is on {die}; {where}", at)
+def _registers(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """Registers and their fields are where the register map has them, all that are arguments among them."""
+    offsets: dict[str, int | None] = {}
+    name = ""
+    for call in run.calls:
+        match call.command, call.arguments:
+            case "ipx::add_register", (*_, name, _):
+                offsets[name] = None
+            case "set_property", ("address_offset", offset, _):
+                offsets[name] = int(offset, 16)
+    known = register_map(folder, kernel)
+    registers = {register.name: register.offset for register in known}
+    wanted = {bus.name.removeprefix("m_axi_"): bus.name for bus in folder.buses(kernel, BusKind.MEMORY)}
+    names = dict.fromkeys([*offsets, *wanted, *argument_names(folder, kernel)])
+    for name in names:
+        register = pointer_register(folder, kernel, wanted[name]) if name in wanted else name.upper()
+        if register not in registers:
+            yield Problem(script, f"register {name}: the register map has no {register}")
+        elif offsets.get(name) != registers[register]:
+            at = offsets.get(name)
+            found = "missing" if at is None else f"at {at:#05x}"
+            yield Problem(script, f"register {name} is {found}; {register} is at {registers[register]:#05x}")
+    for field, low, bits in CONTROL_BLOCK:
+        owner = f"ipx::add_field AP_{field.upper()}"
+        given = [run.properties.get((owner, name)) for name in ("bit_offset", "bit_width")]
+        if given != [str(low), str(bits)]:
+            yield Problem(script, f"field AP_{field.upper()} has bit and width {given}, and should have {low}, {bits}")
+    size = run.properties.get(("ipx::add_address_block reg0", "range"))
+    if size != str(1 << ADDRESS_BITS):
+        yield Problem(script, f"the registers take {size} bytes, and should take {1 << ADDRESS_BITS}")
+
+
+def _ip(folder: Folder, kernel: str, script: str, run: Run) -> Iterator[Problem]:
+    """The script makes IP for every module that the Verilog instantiates without defining it; cells need none."""
+    bodies = modules(folder.verilog[kernel])
+    missing = {module for body in bodies.values() for module, _ in instances(body)} - {*bodies, "DSP48E2"}
+    made = {each.name: each.call for each in run.made}
+    for module in sorted(missing - set(made)):
+        yield Problem(script, f"nothing makes {module}, of which the Verilog has an instance")
+    for module, call in made.items():
+        if module not in missing:
+            yield Problem(call.file, f"the Verilog has no instance of {module}", call.line)

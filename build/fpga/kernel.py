@@ -1,7 +1,11 @@
 """Kernels of Vitis: worker, aggregator and MAC, their buses, and the XML that describes them (UG1393)."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from p4sgd.build.generate.artifacts import header_comment
@@ -15,10 +19,8 @@ from p4sgd.build.generate.register_documents import (
     worker_documents,
 )
 from p4sgd.hw.aggregator.aggregator import AGGREGATOR
-from p4sgd.hw.bus.axi import MEMORY_ADDRESS_BITS
+from p4sgd.hw.bus.ports import Port
 from p4sgd.hw.kernel.verilog import (
-    Bus,
-    BusKind,
     KernelVerilog,
     aggregator_kernel,
     cmac_kernel,
@@ -41,6 +43,47 @@ SETTINGS = {WORKER: "worker/engine*/stable_reg[*]", selftest.KERNEL: "test*/stab
 
 REFERENCE_CLOCK, TRANSCEIVERS, FREE_CLOCK = "gt_refclk", "gt_serial", "clk_gt_freerun"
 """Interfaces of a MAC's kernel that are not AXI, and its port that belongs to no interface."""
+
+
+class BusKind(Enum):
+    """Kind of a bus; the value is what its name begins with."""
+
+    CONTROL = "s_axi"  # AXI4-Lite slave
+    MEMORY = "m_axi"  # AXI4 master
+    STREAM = "axis"  # AXI4-Stream, in either direction
+
+
+class Bus(NamedTuple):
+    """A bus of a module, by the prefix of its ports' names. A stream has no address; a master starts transfers."""
+
+    name: str
+    kind: BusKind
+    data_bits: int
+    address_bits: int
+    is_master: bool
+
+
+_BUS = re.compile(r"^((?:[sm]_axi|axis)_\w+?)_((?:aw|w|b|ar|r)(?:addr|data|valid)|t(?:data|valid))$")
+"""A port that every bus of its kind has: name of the bus, and name of the port within the bus."""
+
+
+def find_buses(ports: Iterable[Port]) -> list[Bus]:
+    """Buses that ports form, by kind and then in the order of the ports."""
+    found: dict[str, dict[str, Port]] = {}
+    for port in ports:
+        if match := _BUS.match(port.name):
+            found.setdefault(match[1], {})[match[2]] = port
+    buses = []
+    for name, signals in found.items():
+        kind = next(kind for kind in BusKind if name.startswith(f"{kind.value}_"))
+        data, address = (
+            max((signals[each].bits for each in names if each in signals), default=0)
+            for names in (("tdata", "rdata", "wdata"), ("araddr", "awaddr"))
+        )
+        # Whoever drives these begins the transfers.
+        starts = [signals[each] for each in ("tvalid", "arvalid", "awvalid") if each in signals]
+        buses.append(Bus(name, kind, data, address, any(port.direction == "output" for port in starts)))
+    return sorted(buses, key=lambda bus: list(BusKind).index(bus.kind))
 
 
 @dataclass(frozen=True)
@@ -89,9 +132,14 @@ class Kernel:
         """Name of an instance, counted from 0, as Vitis chooses it."""
         return f"{self.name}_{index + 1}"
 
+    @cached_property
+    def buses(self) -> list[Bus]:
+        """Buses that the ports of its top form."""
+        return find_buses(self.verilog.ports)
+
     def buses_of(self, kind: BusKind) -> list[Bus]:
         """Its buses of one kind."""
-        return [bus for bus in self.verilog.buses if bus.kind is kind]
+        return [bus for bus in self.buses if bus.kind is kind]
 
 
 def memory_bus(number: int) -> str:
@@ -162,7 +210,7 @@ def kernel_xml(kernel: Kernel, command: str) -> str:
     attributes |= {"preferredWorkGroupSizeMultiple": "0", "workGroupSize": "1", "interrupt": "false"}
     element = ElementTree.SubElement(root, "kernel", attributes | {"hwControlProtocol": "ap_ctrl_hs"})
     ports = ElementTree.SubElement(element, "ports")
-    for bus in kernel.verilog.buses:
+    for bus in kernel.buses:
         ElementTree.SubElement(ports, "port", _port(bus))
     arguments = ElementTree.SubElement(element, "args")
     for number, attributes in enumerate(_arguments(kernel)):
@@ -179,7 +227,7 @@ def _port(bus: Bus) -> dict[str, str]:
     if bus.kind is BusKind.CONTROL:
         reach = {"mode": "slave", "range": f"{1 << ADDRESS_BITS:#x}"}
     else:
-        reach = {"mode": "master", "range": f"0x{(1 << MEMORY_ADDRESS_BITS) - 1:X}"}
+        reach = {"mode": "master", "range": f"0x{(1 << bus.address_bits) - 1:X}"}
     return named | reach | width | {"portType": "addressable", "base": "0x0"}
 
 

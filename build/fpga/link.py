@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4sgd.build.fpga import kernel as kernels
-from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, Kernel, memory_bus
+from p4sgd.build.fpga.kernel import FREE_CLOCK, REFERENCE_CLOCK, TRANSCEIVERS, BusKind, Kernel, memory_bus
 from p4sgd.build.generate.artifacts import header_comment
 from p4sgd.build.generate.boards import Board, HbmMap, map_memories
-from p4sgd.hw.kernel.verilog import BusKind
 from p4sgd.hw.spec.aggregator import AggregatorConfig
 from p4sgd.hw.spec.config import CLOCK_NS, WorkerConfig
 

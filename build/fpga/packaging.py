@@ -14,13 +14,13 @@ from p4sgd.build.fpga.kernel import (
     TRANSCEIVERS,
     VENDOR,
     VERSION,
+    BusKind,
     Kernel,
     kernel_xml,
 )
 from p4sgd.build.generate.artifacts import header_comment, with_header_comment
 from p4sgd.build.generate.boards import Board, Cage
 from p4sgd.hw.datapath.strided_reader import OUTSTANDING_READS
-from p4sgd.hw.kernel.verilog import BusKind
 from p4sgd.hw.spec.config import CLOCK_NS, NamedConfig
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
 from p4sgd.hw.verilog import CoreKind, DebugCore

@@ -332,10 +332,11 @@ def check(folder: Path, edited: bool, output: Output) -> None:
     None of AMD's tools is needed. The files are unchanged, and no other of their kinds is there. If files were edited,
     the folder is made anew, and what the edits change is named, with its line and what was there: calls in scripts,
     lines of other files. What an engineer chooses may differ: where cells are placed, strategies, more reports, more
-    cells of a block design with their connections. No file names a path of this machine, Verilator accepts the Verilog
-    without a warning, and the scripts run in a Tcl interpreter with stand-ins for Vivado's commands. Cells and kernels
-    that are placed are there, and so are their dies. A check is skipped if what it needs is not installed: a program,
-    or the release of p4sgd that made the folder.
+    cells and connections of a block design. No file names a path of this machine, the XML of the kernels conforms to
+    its schema, Verilator accepts the Verilog without a warning, and the scripts run in a Tcl interpreter with stand-ins
+    for Vivado's commands. Verilog, XML, registers, scripts, constraints, link configurations and address map agree with
+    each other and the board: names, versions, offsets, ports, widths, memories, streams, cells, dies. A check is
+    skipped if what it needs is not installed: a program, or the release of p4sgd that made the folder.
     """
     with output.working(f"checking {folder}"):
         from p4sgd.build.check import check as checks

@@ -77,8 +77,13 @@ class FlatPorts(wiring.Component):
         super().__init__({port.name: port.flow(port.shape) for port in self._ports.values()})
 
     @property
+    def ports(self) -> tuple[Port, ...]:
+        """The ports but for clock and reset, in order."""
+        return tuple(port for ports in self.buses.values() for port in ports)
+
+    @property
     def buses(self) -> dict[str, tuple[Port, ...]]:
-        """Ports but for clock and reset, in order, by the name of their bus, or their own if they belong to none."""
+        """The same by the name of their bus, or their own if they belong to none."""
         found: dict[str, tuple[Port, ...]] = {}
         for each in self._ports.values():
             found[each.bus] = (*found.get(each.bus, ()), each.port)

@@ -3,14 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import NamedTuple
 
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
 
-from p4sgd.hw.bus.axi import FRAME_BEAT_BYTES, LITE_DATA_BITS, Axi4LiteSignature, Axi4Signature
-from p4sgd.hw.bus.ports import FlatPorts, kernel_names
+from p4sgd.hw.bus.ports import FlatPorts, Port, kernel_names
 from p4sgd.hw.kernel.cmac import CmacKernel, EmulatedCmacKernel
 from p4sgd.hw.kernel.kernels import AggregatorKernel, WorkerKernel
 from p4sgd.hw.kernel.selftest import SelfTestKernel
@@ -21,7 +17,7 @@ from p4sgd.hw.verilog import BlackBox, DebugCore, instances, modules, to_verilog
 from p4sgd.hw.worker.engine import Engine
 from p4sgd.hw.worker.worker import ENGINE
 
-__all__ = ["CMAC_IP", "CMAC_KERNEL", "SELFTEST_KERNEL", "WORKER_KERNEL", "Bus", "BusKind", "KernelVerilog"]
+__all__ = ["CMAC_IP", "CMAC_KERNEL", "SELFTEST_KERNEL", "WORKER_KERNEL", "KernelVerilog"]
 __all__ += ["aggregator_kernel", "cmac_kernel", "emulated_cmac_kernel", "selftest_kernel", "worker_kernel"]
 
 
@@ -39,46 +35,13 @@ _SYNCHRONIZER = re.compile(r"^  reg (\[\d+:0\] )?stage0 ", re.MULTILINE)
 """First register of one of the synchronizers of `UltraScalePlus`, in its module."""
 
 
-class BusKind(Enum):
-    """Kind of a bus; the value is what its name begins with."""
-
-    CONTROL = "s_axi"  # AXI4-Lite slave
-    MEMORY = "m_axi"  # AXI4 master
-    STREAM = "axis"  # AXI4-Stream, in either direction
-
-
-class Bus(NamedTuple):
-    """A bus of a kernel, by the prefix of its ports' names; a master starts transfers."""
-
-    name: str
-    kind: BusKind
-    data_bits: int
-    is_master: bool
-
-
-def _buses(kernel: wiring.Component) -> list[Bus]:
-    """Buses by kind, then in the order of declaration. All streams are of frames."""
-    found = []
-    for (member, *_), name in kernel_names(kernel).items():
-        port = kernel.signature.members[str(member)]
-        if port.is_port:
-            continue
-        kind, bits = BusKind.STREAM, 8 * FRAME_BEAT_BYTES
-        if isinstance(port.signature, Axi4LiteSignature):
-            kind, bits = BusKind.CONTROL, LITE_DATA_BITS
-        elif isinstance(port.signature, Axi4Signature):
-            kind, bits = BusKind.MEMORY, port.signature.data_bits
-        found.append(Bus(name, kind, bits, port.flow is Out))
-    return sorted(found, key=lambda bus: list(BusKind).index(bus.kind))
-
-
 @dataclass(frozen=True)
 class KernelVerilog:
     """Verilog of a kernel."""
 
     top: str  # name of the top module
     text: str  # all modules
-    buses: list[Bus]  # buses of the top module
+    ports: tuple[Port, ...]  # ports of the top module, in order
     debug_cores: tuple[DebugCore, ...] = ()  # of which there are instances; like other IP not part of the text
 
 
@@ -141,4 +104,4 @@ def _written(kernel: wiring.Component, top: str, *more: str, debug: bool = False
     component = FlatPorts(kernel, kernel_names(kernel))
     platform = UltraScalePlus(debug=debug)
     text = "\n".join([to_verilog(component, top, platform=platform), *more])
-    return KernelVerilog(top, text, _buses(kernel), tuple(platform.debug_cores or ()))
+    return KernelVerilog(top, text, component.ports, tuple(platform.debug_cores or ()))

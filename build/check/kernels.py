@@ -1,16 +1,15 @@
 """Check that the XML of a kernel, its Verilog and its register map agree."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-import xmlschema
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
+from p4sgd.build.check.registers import CONTROL_BLOCK, pointer_register, register_map
 from p4sgd.hw.bus.axi import (
     FRAME_BEAT_BYTES,
     LITE_DATA_BITS,
@@ -21,28 +20,12 @@ from p4sgd.hw.bus.axi import (
 )
 from p4sgd.hw.bus.ports import Port, bus_ports
 from p4sgd.hw.spec.register_map import ADDRESS_BITS
-from support.generated.folder import VendorFolder, option_of
-from support.generated.registers import CONTROL_BLOCK, pointer_register, register_map
 
 _INTERRUPTS = (0x004, 0x008, 0x00C)
 """Registers of a kernel with an interrupt: two enables and a status."""
 
 
-def check_schema(folder: VendorFolder) -> Iterator[Problem]:
-    """The XML of every kernel conforms to ``kernel.xsd``, a schema of what UG1393 describes."""
-    schema = xmlschema.XMLSchema(Path(__file__).with_name("kernel.xsd").read_text(encoding="utf-8"))
-    for kernel in folder.described:
-        file = f"{kernel}.xml"
-        try:
-            root = ElementTree.fromstring(folder.text(file))
-        except ElementTree.ParseError as error:
-            yield Problem(file, f"is not XML: {error}", error.position[0])
-            continue
-        for fault in schema.iter_errors(root):
-            yield Problem(file, f"{fault.path}: {fault.reason}")
-
-
-def check_kernels(folder: VendorFolder) -> Iterator[Problem]:
+def check_kernels(folder: Folder) -> Iterator[Problem]:
     """Name, width and direction of ports; port and offset of arguments; the protocol that the register map implies."""
     for name in folder.described:
         if name not in folder.xml:
@@ -89,7 +72,7 @@ def _bus(file: str, bus: Element, ports: dict[str, Port]) -> Iterator[Problem]:
             yield Problem(file, f"port {name}: {port.name} is an {port.direction} in the Verilog; the mode is {mode}")
 
 
-def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
+def _left_over(folder: Folder, name: str, ports: dict[str, Port]) -> Iterator[Problem]:
     """Ports of the Verilog that belong to no bus are declared by the script that packages the kernel."""
     script = f"package_{name}.tcl"
     known = {"ap_clk", "ap_rst_n"}
@@ -108,7 +91,7 @@ def _left_over(folder: VendorFolder, name: str, ports: dict[str, Port]) -> Itera
             yield Problem(f"{folder.kernels[name]}.v", f"has no port {port}")
 
 
-def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _names(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     """The kernel has the same name and version in the XML and as IP."""
     file, script = f"{name}.xml", f"package_{name}.tcl"
     vendor, library, given, version = (kernel.get("vlnv", "") + ":::").split(":")[:4]
@@ -118,17 +101,15 @@ def _names(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem
     for call in folder.runs[script].calls:
         if call.command == "ipx::package_project":
             for option in ("vendor", "library"):
-                if option_of(call, option) != said[option]:
-                    yield Problem(
-                        script, f"{option} is {option_of(call, option)}, but {said[option]} in {file}", call.line
-                    )
+                if call.option(option) != said[option]:
+                    yield Problem(script, f"{option} is {call.option(option)}, but {said[option]} in {file}", call.line)
         elif call.command == "set_property" and said.get(call.arguments[0], call.arguments[1]) != call.arguments[1]:
             yield Problem(
                 script, f"{call.arguments[0]} is {call.arguments[1]}, but {said[call.arguments[0]]} in {file}"
             )
 
 
-def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _protocol(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     """Control and interrupt registers are where UG1393 has them for ``ap_ctrl_hs``, or there are none."""
     registers = register_map(folder, name)
     first = registers.at(0)
@@ -142,7 +123,7 @@ def _protocol(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Prob
             yield Problem(f"{name}.xml", f"{attribute} is {kernel.get(attribute)}; by the registers it is {value}")
 
 
-def _arguments(folder: VendorFolder, name: str, kernel: Element) -> Iterator[Problem]:
+def _arguments(folder: Folder, name: str, kernel: Element) -> Iterator[Problem]:
     file = f"{name}.xml"
     registers = {register.name: register.offset for register in register_map(folder, name)}
     buses = {bus.get("name"): bus for bus in kernel.iter("port")}

@@ -1,33 +1,33 @@
-"""Check that scripts name files that are there, and constraints cells, pins and ports."""
+"""Check of constraints and floor plans: the cells, pins, ports and dies that they name are there."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from p4sgd.build.check.folder import Folder, read_ports
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.check.sandbox import Call
+from p4sgd.build.fpga.vitis import PLACE
+from p4sgd.build.fpga.vivado import FLOORPLAN
+from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 from p4sgd.hw.verilog import instances, modules
-from support.generated.folder import VendorFolder, file_read, option_of, properties_of
-from support.verilog_ports import read_ports
+from p4sgd.hw.worker.worker import WORKER
 
 _REGISTER_PINS = {"C", "CE", "CLR", "D", "PRE", "Q", "R", "S"}
 
 
-def check_constraints(folder: VendorFolder) -> Iterator[Problem]:
-    """Scripts read files of the folder, and constraints fit the top module of the script that reads them."""
-    for run in folder.runs.values():
-        for call in run.calls:
-            yield from _files(folder, call)
+def check_constraints(folder: Folder) -> Iterator[Problem]:
+    """Constraints fit the top module of the script that reads them, placement scripts the kernel with memory."""
     unread = set(folder.ending(".xdc"))
     for script, run in folder.runs.items():
-        read = [name for call in run.calls if (name := file_read(call))]
+        read = [name for call in run.calls if (name := call.file_read)]
         unread -= set(read)
         texts = [folder.text(name) for name in read if name in folder.ending(".v")]
         if not texts:
-            continue  # a project of IP, whose constraints are generated
-        synthesized = [option_of(call, "top") for call in run.calls if call.command == "synth_design"]
-        top = properties_of(run).get(("current_fileset ", "top")) or (synthesized or [None])[0]
+            continue  # a project of IP: check_block_design looks at its constraints
+        synthesized = [call.option("top") for call in run.calls if call.command == "synth_design"]
+        top = run.properties.get(("current_fileset ", "top")) or (synthesized or [None])[0]
         design = _Design("\n".join(texts), str(top))
         if top not in design.modules:
             yield Problem(script, f"the top module is {top}, which its Verilog has not")
@@ -35,16 +35,13 @@ def check_constraints(folder: VendorFolder) -> Iterator[Problem]:
         for name in read:
             if name in folder.runs:
                 yield from _paths(design, folder.runs[name].calls)
+    for script in (PLACE, FLOORPLAN):
+        if script in folder.runs:
+            kernel, calls = SELFTEST if SELFTEST in folder.kernels else WORKER, folder.runs[script].calls
+            yield from _paths(_Design(folder.verilog[kernel], folder.kernels[kernel]), calls)
+            yield from _dies(folder, calls)
     for name in sorted(unread):
         yield Problem(name, "is read by no script")
-
-
-def _files(folder: VendorFolder, call: Call) -> Iterator[Problem]:
-    name = file_read(call)
-    if call.command == "package_xo":
-        name = (option_of(call, "kernel_xml") or "").rpartition("/")[2]
-    if name is not None and name not in folder.ending(""):
-        yield Problem(call.file, f"{call.command} names {name}, which is no file of the folder", call.line)
 
 
 @dataclass(frozen=True)
@@ -104,3 +101,11 @@ def _paths(design: _Design, calls: Sequence[Call]) -> Iterator[Problem]:
                 is_there = design.has(names, is_pin=call.command == "get_pins")
             if not is_there:
                 yield Problem(call.file, f"the Verilog has no {path}", call.line)
+
+
+def _dies(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
+    """Cells are placed on dies that the board has."""
+    for call in calls:
+        for die in re.findall(r"SLR(\d+)", " ".join(call.arguments)):
+            if int(die) >= folder.board.dies:
+                yield Problem(call.file, f"an {folder.board.name} has no SLR{die}", call.line)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from p4sgd.build.check.folder import Folder, read_ports
 from p4sgd.build.check.problem import Problem
 from p4sgd.build.generate.register_documents import (
     RegisterDocuments,
@@ -17,19 +18,17 @@ from p4sgd.hw.spec.register_map import RegisterMap
 from p4sgd.hw.spec.selftest import KERNEL as SELFTEST
 from p4sgd.hw.spec.selftest import Sizes
 from p4sgd.hw.worker.worker import WORKER
-from support.generated.folder import VendorFolder
-from support.verilog_ports import read_ports
 
 CONTROL_BLOCK = [("start", 0, 1), ("done", 1, 1), ("idle", 2, 1), ("ready", 3, 1)]
 """Fields of the register at 0 of an ``ap_ctrl_hs`` kernel (UG1393): name, lowest bit, bits."""
 
 
-def register_map(folder: VendorFolder, kernel: str) -> RegisterMap:
+def register_map(folder: Folder, kernel: str) -> RegisterMap:
     """A kernel's registers."""
     return RegisterMap(_documents(folder, kernel).registers)
 
 
-def pointer_register(folder: VendorFolder, kernel: str, bus: str) -> str:
+def pointer_register(folder: Folder, kernel: str, bus: str) -> str:
     """Name of the register that has the address for a memory port, ``m_axi_gmem<number>``."""
     config, number = folder.worker, int(bus.removeprefix("m_axi_gmem"))
     if kernel == SELFTEST:
@@ -40,13 +39,13 @@ def pointer_register(folder: VendorFolder, kernel: str, bus: str) -> str:
     return f"LINES{engine}_{port}_ADDRESS_LOW"
 
 
-def argument_names(folder: VendorFolder, kernel: str) -> list[str]:
+def argument_names(folder: Folder, kernel: str) -> list[str]:
     """Names of the arguments in a kernel's XML that are in registers; none if it has no XML."""
     arguments = folder.xml[kernel].iter("arg") if kernel in folder.xml else ()
     return [each.get("name", "") for each in arguments if each.get("addressQualifier") != "4"]
 
 
-def check_ports(folder: VendorFolder) -> Iterator[Problem]:
+def check_ports(folder: Folder) -> Iterator[Problem]:
     """Ports of the document, if the folder has it, are those of the Verilog."""
     if PORTS not in folder.files:
         return
@@ -61,7 +60,7 @@ def check_ports(folder: VendorFolder) -> Iterator[Problem]:
                 yield Problem(PORTS, text)
 
 
-def _documents(folder: VendorFolder, kernel: str) -> RegisterDocuments:
+def _documents(folder: Folder, kernel: str) -> RegisterDocuments:
     """Documents of a kernel's registers."""
     if kernel == WORKER:
         return worker_documents(folder.worker)

@@ -1,75 +1,26 @@
-"""Check that Vivado's block design connects every bus of every kernel once and drives every input.
-
-Names of pins and buses of IP are those that our scripts use. They were not read out of the product guides,
-which have the last word: PG276 (HBM), PG164 (reset), PG247 (SmartConnect), PG195 (XDMA), PB043 and PB046 (buffers,
-gates).
-"""
+"""Check that Vivado's block design connects every bus of every kernel once and drives every input."""
 
 import json
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
+from p4sgd.build.check.commands import IPS, Ip, inputs, is_one_of
+from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
-from p4sgd.build.check.sandbox import Call
-from p4sgd.build.fpga.kernel import memory_bus
+from p4sgd.build.check.sandbox import Call, Made
+from p4sgd.build.fpga.kernel import find_buses, memory_bus
 from p4sgd.build.fpga.vivado import ADDRESS_MAP
 from p4sgd.build.generate.boards import map_memories
 from p4sgd.hw.worker.worker import WORKER
-from support.generated.folder import Made, VendorFolder, find_buses, made_by, option_of
 
 
-class Ip(NamedTuple):
-    """Names of an IP, separated by spaces; ``#`` stands for a digit."""
-
-    inputs: str = ""
-    """Pins that must be driven."""
-    inputs_beside: Mapping[str, str] = {}
-    """Pins that must be driven if another pin or a bus is connected, with that one's name."""
-    outputs: str = ""
-    buses: str = ""
-
-
-IPS = {
-    "axis_data_fifo": Ip("s_axis_aclk s_axis_aresetn", buses="S_AXIS M_AXIS"),
-    "hbm": Ip(
-        "HBM_REF_CLK_0 HBM_REF_CLK_1 APB_0_PCLK APB_1_PCLK APB_0_PRESET_N APB_1_PRESET_N",
-        {"AXI_##_ACLK": "SAXI_##", "AXI_##_ARESET_N": "SAXI_##"},
-        "DRAM_0_STAT_CATTRIP DRAM_1_STAT_CATTRIP",
-        "SAXI_##",
-    ),
-    "proc_sys_reset": Ip("slowest_sync_clk ext_reset_in", outputs="peripheral_aresetn"),
-    "smartconnect": Ip("aclk aresetn", buses="S##_AXI M##_AXI"),
-    "util_ds_buf": Ip("", {"BUFG_I": "BUFG_O"}, "BUFG_O IBUF_OUT IBUF_DS_ODIV2", "CLK_IN_D"),
-    "util_vector_logic": Ip("Op1 Op2", outputs="Res"),
-    "xdma": Ip("sys_clk sys_clk_gt sys_rst_n", outputs="axi_aclk axi_aresetn", buses="M_AXI M_AXI_LITE pcie_mgt"),
-}
-"""By name."""
-
-
-def is_one_of(name: str, names: str) -> bool:
-    """Whether a name is among such names."""
-    return any(re.fullmatch(each.replace("#", r"\d"), name) for each in names.split())
-
-
-def inputs(ip: Ip, used: Iterable[str]) -> set[str]:
-    """Pins that must be driven if ``used`` are the pins and buses that are connected."""
-    found = set(ip.inputs.split())
-    for pin, beside in ip.inputs_beside.items():
-        for name in used:
-            if match := re.fullmatch(beside.replace("#", r"(\d)"), name):
-                found.add(pin.replace("#", "{}").format(*match.groups()))
-    return found
-
-
-def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
+def check_block_design(folder: Folder) -> Iterator[Problem]:
     """The block design in ``project.tcl``, if the folder is for Vivado."""
     script = "project.tcl"
     if script not in folder.files:
         return
     run = folder.runs[script]
-    calls, ips, used = run.calls, made_by(run), _used(run.calls)
+    calls, ips, used = run.calls, run.made, _used(run.calls)
     names = {made.name: made.kind for made in ips}
     kernels = {cell: name for cell, name in names.items() if name in folder.kernels}
     for kernel in folder.kernels:
@@ -91,7 +42,7 @@ def check_block_design(folder: VendorFolder) -> Iterator[Problem]:
                 yield made.wrong(name, f"it should be {value}")
 
 
-def _as_ip(folder: VendorFolder, kernel: str) -> Ip:
+def _as_ip(folder: Folder, kernel: str) -> Ip:
     """A kernel as IP: its AXI buses, the interfaces that its packaging script adds, and its other ports."""
     ports = {port.name: port for port in folder.ports[kernel]}
     buses = [bus.name for bus in find_buses(ports.values())]
@@ -131,7 +82,7 @@ def _nets(
     script: str, calls: Sequence[Call], cells: Mapping[str, Ip], used: Mapping[str, set[str]]
 ) -> Iterator[Problem]:
     """Every net has one driver, and every input of a cell and every output of the design is driven once."""
-    ports = {call.others[0]: option_of(call, "dir") for call in calls if call.command == "create_bd_port"}
+    ports = {call.others[0]: call.option("dir") for call in calls if call.command == "create_bd_port"}
     wanted = {f"{cell}/{name}" for cell, ip in cells.items() for name in inputs(ip, used.get(cell, set()))}
     wanted |= {port for port, direction in ports.items() if direction == "O"}
     driven: Counter[str] = Counter()
@@ -172,7 +123,7 @@ def _last(words: str) -> str:
     return words.split()[-1]
 
 
-def _addresses(folder: VendorFolder, calls: Sequence[Call], kernels: set[str]) -> Iterator[Problem]:
+def _addresses(folder: Folder, calls: Sequence[Call], kernels: set[str]) -> Iterator[Problem]:
     """No two memory ports of kernels share a channel but the last, and no two address ranges of a master overlap."""
     last = f"HBM_MEM{folder.board.hbm.channels - 1}"  # which is the labels', too
     owners: dict[str, str] = {}
@@ -180,9 +131,9 @@ def _addresses(folder: VendorFolder, calls: Sequence[Call], kernels: set[str]) -
     for call in calls:
         if call.command != "assign_bd_address":
             continue
-        master, segment = _last(option_of(call, "target_address_space") or "-"), _last(call.arguments[-1])
-        first = int(option_of(call, "offset") or "0", 0)
-        bytes_of = range(first, first + _bytes(option_of(call, "range") or "0"))
+        master, segment = _last(call.option("target_address_space") or "-"), _last(call.arguments[-1])
+        first = int(call.option("offset") or "0", 0)
+        bytes_of = range(first, first + _bytes(call.option("range") or "0"))
         for others, other in ranges.setdefault(master, []):
             if bytes_of.start < others.stop and others.start < bytes_of.stop:
                 yield Problem(call.file, f"{segment} is at {first:#x}, where {master} has {other}", call.line)
@@ -194,18 +145,18 @@ def _addresses(folder: VendorFolder, calls: Sequence[Call], kernels: set[str]) -
             owners[channel] = master
 
 
-def _address_map(folder: VendorFolder, calls: Sequence[Call]) -> Iterator[Problem]:
+def _address_map(folder: Folder, calls: Sequence[Call]) -> Iterator[Problem]:
     """The host finds registers and memories where the block design has them, which are those of the board's map."""
     registers: dict[str, int] = {}
     reached: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for call in calls:
         if call.command == "assign_bd_address":
-            segment, offset = _last(call.arguments[-1]), int(option_of(call, "offset") or "0", 0)
+            segment, offset = _last(call.arguments[-1]), int(call.option("offset") or "0", 0)
             cell, _, bus = segment.partition("/")
             if bus.startswith("s_axi_control/"):
                 registers[cell.rpartition("_")[0]] = offset
-            master = _last(option_of(call, "target_address_space") or "-")
-            reached[master].append((offset, _bytes(option_of(call, "range") or "0")))
+            master = _last(call.option("target_address_space") or "-")
+            reached[master].append((offset, _bytes(call.option("range") or "0")))
     channels = map_memories(folder.worker, folder.board.hbm).channels
     size = folder.board.hbm.channel_bytes
     for number, each in enumerate(channels):
@@ -223,7 +174,7 @@ def _address_map(folder: VendorFolder, calls: Sequence[Call]) -> Iterator[Proble
                 yield Problem(ADDRESS_MAP, text)
 
 
-def _parameters(folder: VendorFolder, made: Made, used: set[str]) -> dict[str, str]:
+def _parameters(folder: Folder, made: Made, used: set[str]) -> dict[str, str]:
     """Parameters that IP needs for what is connected to it: ``used``."""
     match made.kind:
         case "hbm":

@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from p4sgd.build.check.folder import Folder
 from p4sgd.build.check.problem import Problem
-from p4sgd.hw.kernel.verilog import Bus, BusKind
+from p4sgd.build.fpga.kernel import Bus, BusKind
 from p4sgd.hw.spec.cmac import kernel_name
-from support.generated.folder import VendorFolder
 
 
 @dataclass(frozen=True)
 class Link:
     """A link configuration, for one target of v++."""
 
-    folder: VendorFolder
+    folder: Folder
     file: str
+
+    @property
+    def target(self) -> str:
+        """Target of v++ that it is for."""
+        return self.file.removeprefix("link_").removesuffix(".cfg")
 
     @cached_property
     def lines(self) -> list[tuple[int, str, str]]:
@@ -50,13 +55,13 @@ class Link:
         return [f"{unit}.{bus.name}" for unit, bus in buses if bus.is_master == is_master]
 
 
-def check_links(folder: VendorFolder) -> Iterator[Problem]:
-    """Instances, memories and streams of link configurations."""
+def check_links(folder: Folder) -> Iterator[Problem]:
+    """Instances, memories, streams, wires and dies of link configurations; Makefile and cluster file beside them."""
     links = [Link(folder, file) for file in folder.ending(".cfg")]
     used: set[str] = set()
     for link in links:
         used |= set(link.units.values())
-        for check in (_memories, _streams):
+        for check in (_memories, _streams, _dies):
             yield from check(link)
     for kernel in folder.described:
         if kernel not in used:
@@ -115,3 +120,26 @@ def _line(end: str) -> int:
 def _answer(end: str) -> str:
     """Stream of the opposite direction at the same port."""
     return re.sub("_(tx|rx)", lambda match: "_rx" if match[1] == "tx" else "_tx", end)
+
+
+def _macs(link: Link) -> dict[str, int]:
+    """Cage of each instance of a MAC's kernel."""
+    ports = {kernel_name(port): port for port in range(len(link.folder.board.cages))}
+    return {unit: ports[kernel] for unit, kernel in link.units.items() if kernel in ports}
+
+
+def _dies(link: Link) -> Iterator[Problem]:
+    """Every MAC is on the die of the transceivers, and dies are those of the board."""
+    board, macs = link.folder.board, _macs(link)
+    given: dict[str, tuple[int | None, str]] = {}
+    given |= {unit: (number, die) for number, (unit, die) in link.values("slr", 2)}
+    for unit, (number, die) in given.items():
+        if unit not in link.units:
+            yield Problem(link.file, f"slr: there is no instance {unit}", number)
+        elif die not in (f"SLR{index}" for index in range(board.dies)):
+            yield Problem(link.file, f"slr: an {board.name} has no {die}", number)
+    for unit in macs:
+        number, die = given.get(unit, (None, "no die"))
+        if die != f"SLR{board.network_die}":
+            text = f"slr: {unit} is on {die}; transceivers of an {board.name} are on SLR{board.network_die}"
+            yield Problem(link.file, text, number)
