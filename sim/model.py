@@ -80,17 +80,15 @@ class Targets:
     importances: IntArray  # weights of the samples, int64, as many, or none if the run is not ``weighted``
     table: LossTable
 
-    def balance(
-        self, mode: LabelMode, sums: IntArray, weights: npt.NDArray[np.float64] | None, place: int
-    ) -> tuple[int, bool]:
+    def balance(self, mode: LabelMode, sums: IntArray, weights: npt.NDArray[np.float64] | None, place: int) -> int:
         """By how much all sums of the samples, int64 (samples,), are to be raised for the residuals, each times the
         weight of its sample if they have any, to add up to 0, or no longer to less: there the loss is smallest. Looked
-        for from ``place`` on, within ±1024; and whether a residual is saturated there, so that it may not be.
+        for from ``place`` on, within ±1024, and nearly there if sums of weights are rounded, or residuals saturated.
         ``importances`` do not matter."""
         own, roles = np.ones(sums.size) if weights is None else weights, (mode.sign, mode.offset, mode.constant)
         scratch = np.empty((2, sums.size), np.int64)
-        found, saturated = _balance(sums, self.labels, own, self.importances[:0], self.lines, roles, place, *scratch)
-        return found, saturated
+        found: int = _balance(sums, self.labels, own, self.importances[:0], self.lines, roles, place, *scratch)
+        return found
 
     @property
     def lines(self) -> tuple[Any, ...]:
@@ -344,20 +342,20 @@ _FARTHEST, _NEAR = MARGIN.maximum, 1 << 8
 @compiled("the emulator's loops", nogil=True, fastmath={"reassoc"})
 def _balance(
     sums: Any, labels: Any, weights: Any, none: Any, table: Any, mode: Any, place: int, raised: Any, residuals: Any
-) -> tuple[int, bool]:
+) -> int:
     """See `Targets.balance`: by secants, every fourth time by halves because of jumps. Scratch space: ``raised`` and
     ``residuals``, int64 (samples,); ``none`` are importances."""
     low, high, step, trial, last, before = -_FARTHEST, _FARTHEST, _NEAR, 0, 0, 0.0
     while True:
         for row in range(sums.size):
             raised[row] = sums[row] + place
-        saturated: bool = _deltas_of(raised, labels, none, table, mode, 1, residuals)
+        _deltas_of(raised, labels, none, table, mode, 1, residuals)
         total = 0.0
         for row in range(sums.size):
             total += weights[row] * residuals[row]
         low, high = (low, place) if total >= 0 else (place, high)
         if total == 0 or high - low <= 1:
-            return (place if total == 0 else high), saturated
+            return place if total == 0 else high
         bounded = low > -_FARTHEST and high < _FARTHEST
         wanted = (low + high) // 2 if bounded else place - step if total >= 0 else place + step
         if trial % 4 and total != before and (total > before) == (place > last):

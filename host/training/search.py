@@ -21,7 +21,7 @@ from p4sgd.host.training.options import TrainingOptions
 from p4sgd.host.training.prepared import Prepared
 from p4sgd.host.training.rate import DIVERGED, automatic_rate, largest_rate, smallest_rate
 from p4sgd.hw.spec.config import BANKS
-from p4sgd.hw.spec.fixed import LABEL, MARGIN, SHRINK, WEIGHT, IntArray, round_half_up
+from p4sgd.hw.spec.fixed import LABEL, SHRINK, WEIGHT, IntArray, round_half_up
 from p4sgd.hw.spec.run import RunSettings
 from p4sgd.sim import golden
 from p4sgd.sim.dense import DenseFeatures
@@ -285,17 +285,17 @@ class Trials:
     def _objectives(self, exact: IntArray, sizes: IntArray) -> FloatArray:
         """Those of dot products, (looks, trials, samples), and of `Model.sizes`: float64 (looks, trials).
 
-        Intercepts are by the loss table, which is quicker, unless it limits a residual, lacks a weight, or has two
-        halves, for either sign of the label: then residuals need not rise with the intercept."""
+        The loss table says where an intercept is, nearly, unless it lacks a weight or has two halves, for either sign
+        of the label: it is found quicker from there."""
         form, mode, (y, weights, _) = self._first.features, self._first.label_mode, self._terms
         z = self._terms.z(exact.astype(np.float64) * 2.0 ** -(WEIGHT.fraction + form.fraction))
         if self._options.bias:
             sums, near = round_half_up(exact, form.forward_shift), [Near() for _ in exact[0]]
             for look, trial in np.ndindex(exact.shape[:2]):
-                own, at, limited = z[look, trial], near[trial], True
+                own, at = z[look, trial], near[trial]
                 if not (self._loss.weighs or (mode.sign and mode.offset)):
-                    at.place, limited = self._goals.balance(mode, sums[look, trial], weights, at.place)
-                own += fit_intercept(self._loss, own, y, weights, near=at) if limited else at.place * MARGIN.ulp
+                    at.place = self._goals.balance(mode, sums[look, trial], weights, at.place)
+                own += fit_intercept(self._loss, own, y, weights, near=at)
         values = self._loss.value(z, np.broadcast_to(y, z.shape))
         scores = np.array([[average(each, weights) for each in trials] for trials in values])
         return scores + [[penalty(each, *self._penalties) for each in trials] for trials in sizes]

@@ -77,7 +77,7 @@ def test_scores_by_definition(name, samples, monkeypatch):
             lost = penalty(sizes_of(w[: data.feature_count]), *prepared.penalties(options))
             expected.append(loss.value(z, y).mean() + lost)
         for found, wanted in ((first_score, expected[0]), (score, np.mean(expected[1:]))):
-            assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6), rate
+            assert found == pytest.approx(wanted, rel=1e-12), rate
 
 
 def found_and_formula(data, **options):
