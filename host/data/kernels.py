@@ -20,14 +20,11 @@ IndexArray = npt.NDArray[np.int32]
 
 _Number = TypeVar("_Number", bound=np.generic)
 
-_AHEAD, _LINE = 2, 8
-"""How many samples before it is needed a sparse one is asked for, and values of a line of the processor's cache."""
-
 _compiled = compiled("the loops over data", nogil=True)
 
-_AHEAD, _CACHE_LINE = 16, 64
-"""So many rows ahead samples in another order are fetched, which the processor does not foresee: in a fifth of the time
-of waiting for each. Bytes that a fetch brings."""
+_AHEAD, _LINE = 16, 64
+"""How many samples ahead one is fetched, because no processor foresees in which order samples are read, and how many
+bytes of it a fetch brings. Dense samples take a fifth of the time of waiting for each."""
 
 
 @_compiled
@@ -43,7 +40,7 @@ def _level(x: Any, half_offset: float, twice_scale: float, grid: Any) -> Any:
 def _quantize(samples: Any, order: Any, half_offset: Any, twice_scale: Any, grid: Any, out: Any) -> None:
     for row in range(order.size):
         ahead = order[min(row + _AHEAD, order.size - 1)]
-        for j in range(0, samples.shape[1], _CACHE_LINE // samples.itemsize):
+        for j in range(0, samples.shape[1], _LINE // samples.itemsize):
             prefetch(samples, ahead, j)
         x, q = samples[order[row]], out[row]
         for j in range(x.size):
@@ -57,10 +54,11 @@ def _quantize_stored(matrix: Any, order: Any, offset: Any, scale: Any, steps: An
     offset_step, scale_step = np.uint32(steps[0]), np.uint32(steps[1])
     place = 0
     for row in range(order.size):
-        # No processor foresees in which order samples are read.
-        later = order[min(row + _AHEAD, order.size - 1)]
-        for entry in range(np.uint64(begins[later]), np.uint64(begins[later + 1]), np.uint64(_LINE)):
+        ahead = order[min(row + _AHEAD, order.size - 1)]
+        first, stop = np.uint64(begins[ahead]), np.uint64(begins[ahead + 1])
+        for entry in range(first, stop, np.uint64(_LINE // values.itemsize)):
             prefetch(value_row, 0, entry)
+        for entry in range(first, stop, np.uint64(_LINE // columns.itemsize)):
             prefetch(column_row, 0, entry)
         begin, end = begins[order[row]], begins[order[row] + 1]
         own, x, which = columns[begin:end], values[begin:end], slice(place, place + end - begin)
