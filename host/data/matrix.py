@@ -19,9 +19,9 @@ Features: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32] | csr_a
 _BLOCK_VALUES = 1 << 18
 """Values that are checked at once (2 MB of float64, which stay in the processor's cache)."""
 
-_FEW_COLUMNS = 1 << 16
+_FEW_COLUMNS, _FEW_VALUES = 1 << 16, 1 << 26
 """Most columns for which two transpositions sort the rows of texts in less time than SciPy does: as many places as stay
-in the processor's cache."""
+in the processor's cache. Most stored values for which they may take the memory of another copy."""
 
 
 def checked(features: Any, name: str) -> Features:
@@ -44,10 +44,7 @@ def checked(features: Any, name: str) -> Features:
         if made.dtype not in (np.float32, np.float64):
             made = made.astype(np.float64)
         if not made.has_canonical_format:
-            if made.shape[1] <= _FEW_COLUMNS:
-                made = made.tocsc().tocsr()  # sorts in less time
-            elif np.shares_memory(made.data, given.data):
-                made = made.copy()  # the caller's stays as it is
+            made = _sorted_rows(made)
             made.sum_duplicates()
         return cast("csr_array", made)
     array = np.asarray(features)
@@ -55,6 +52,17 @@ def checked(features: Any, name: str) -> Features:
         # exact in float32 up to 16 bits, at half the memory
         array = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
     return cast("npt.NDArray[np.float64]", array)
+
+
+def _sorted_rows(matrix: Any) -> Any:
+    """A copy of a CSR matrix with sorted indices. Values of the same column keep their order, in which they are added:
+    their sum is not to depend on the size of the matrix."""
+    if matrix.shape[1] > _FEW_COLUMNS or matrix.nnz > _FEW_VALUES:
+        ordered = matrix.sorted_indices()
+        if ordered.has_canonical_format:
+            return ordered
+        del ordered  # SciPy's sort keeps no order
+    return matrix.tocsc().tocsr()
 
 
 def find_not_finite(features: Features) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from p4sgd.host.data import Dataset, FeatureSpace
 from p4sgd.host.data import matrix as matrices
 from p4sgd.host.data.identity import identify
+from p4sgd.host.data.matrix import checked, find_not_finite
 from p4sgd.host.errors import UserError
 
 
@@ -32,6 +33,21 @@ def test_forms_of_features(few, monkeypatch):
         values = np.array([[0, 1], [top, 1]]).astype(kind)
         data = Dataset(values, np.zeros(2), "x")
         assert (data.features.dtype, data.features.tolist()) == (kept, values.astype(np.float64).tolist())
+
+
+@pytest.mark.parametrize("few", [0, 4])
+def test_duplicates_are_added_in_their_order(few, monkeypatch):
+    """Whichever way rows are sorted, and as long as they are: (1 + 2^60) − 2^60 is 0, another order gives 1."""
+    monkeypatch.setattr(matrices, "_FEW_COLUMNS", few)
+    matrix = scipy.sparse.csr_array(([1.0, 2], [2, 0], [0, 2]), shape=(1, 4))
+    assert checked(matrix, "x").indices.tolist() == [0, 2]
+    assert matrix.indices.tolist() == [2, 0]
+    for values, total in (([1, 2.0**60, -(2.0**60)], 0), ([2.0**60, -(2.0**60), 1], 1)):
+        for others in (0, 30):  # SciPy sorts long rows otherwise
+            columns, beside = [1, *[2] * others, 1, *[0] * others, 1], [5] * others
+            row = [values[0], *beside, values[1], *beside, values[2]]
+            matrix = scipy.sparse.csr_array((row, columns, [0, len(row)]), shape=(1, 4))
+            assert checked(matrix, "x").toarray().tolist() == [[5 * others, total, 5 * others, 0]]
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, scipy.sparse.csr_array])
@@ -108,6 +124,16 @@ def test_split(classes, fraction, seed, stratified):
     if stratified:
         for label, count in enumerate(classes):
             assert abs((held.labels == label).sum() - held.samples / samples * count) < 1.001
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_array, np.array])
+def test_the_first_value_that_is_not_finite(form, monkeypatch):
+    """In blocks of four rows."""
+    monkeypatch.setattr(matrices, "_BLOCK_VALUES", 20)
+    dense = np.ones((10, 5))
+    assert find_not_finite(form(dense)) is None
+    dense[6, 3], dense[7, 1] = -np.inf, np.nan
+    assert find_not_finite(form(dense)) == (6, 3)
 
 
 def changed(data, **more):
