@@ -50,6 +50,7 @@ def test_other_types_and_sets(tmp_path, small_blocks, kind):
         path = tmp_path / "made.parquet"
         columns = {f"x{place}": column for place, column in enumerate(x.T)}
         pq.write_table(pa.table({**columns, "label": labels}), path, row_group_size=7)
+        assert np.array_equal(read_dataset(path).features, x)
     elif kind == "signs":  # which pyarrow refuses, in the middle
         path = tmp_path / "made.csv"
         path.write_text("".join(f"{i}.25,{'+' * (i == 30)}{i + 1},{i % 2}\n" for i in range(41)))

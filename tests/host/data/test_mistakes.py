@@ -1,7 +1,9 @@
 """Mistakes in data files of all formats: each is told with its place, whichever way the file is read."""
 
+import bz2
 import gzip
 import io
+import lzma
 import math
 import re
 
@@ -251,3 +253,12 @@ def test_damage_in_compressed_files_comes_first(tmp_path):
             for read in (read_dataset, read_in_blocks):
                 with pytest.raises(UserError, match="damaged or cut off" if "cut" in path.name else ", line 41: "):
                     read(path)
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)])
+def test_a_changed_byte_of_compressed_files_is_seen(tmp_path, suffix, compress):
+    path, content = tmp_path / f"a.libsvm.{suffix}", bytearray(compress(b"1 1:2\n0 2:7\n"))
+    content[10] = 0xFF  # in gzip a block of a kind that does not exist, in xz the header
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{path}: the compressed data are damaged or cut off: get the file again"):
+        read_dataset(path)
