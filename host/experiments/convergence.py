@@ -231,44 +231,47 @@ def comparison(found: Sequence[Measured]) -> Finding:
     return Finding([table], [*sentences, *sorted({text for each in found for text in each.missing})], losses)
 
 
+def fewest_epochs(problem: Problem, goal: float, *, batch: int, planes: int) -> int | None:
+    """Epochs until the objective is at most the goal, with the best options of `TUNED`; ``None`` if 40 are too few."""
+    peer, most = next(each for each in TUNED if each.suits(problem)), 41
+    fit = functools.partial(fit_p4sgd, problem.features, problem.labels, problem.l2, batch=batch, precision=planes)
+    for setting in peer.settings:
+        few = (epochs for epochs in range(1, most) if problem.objective(fit(epochs, setting)) <= goal)
+        most = next(few, most)
+    return most if most <= 40 else None
+
+
 def beside_gpu() -> Finding:
     """Boards beside one GPU: time to 1 % of the optimum, epochs times the time of one."""
     name, (samples, features) = "rcv1", SHAPES["rcv1"]
-    made = LARGE[name]()
+    made, config = LARGE[name](), config_for(features)
     problem = Problem(name, made.features, made.labels.astype(np.int64))
-    goal, rows, most = CLOSE * optimum(problem), list[list[Cell]](), dict[str, float]()
+    goal, rows, least = CLOSE * optimum(problem), list[list[Cell]](), dict[str, float]()
     for batch in (size for data, size in GPU if data == name):
-        epochs = {}
-        for planes in (PRECISION, MAX_PRECISION):
-            fit = functools.partial(fit_p4sgd, batch=batch, precision=planes)
-            found = reach(problem, replace(TUNED[0], solver=fit), goal, float("inf"))
-            epochs[planes] = found.budget if found else float("inf")
-        times, config = GPU[name, batch], config_for(features)
+        ours, floats = (fewest_epochs(problem, goal, batch=batch, planes=each) for each in (PRECISION, MAX_PRECISION))
+        times = GPU[name, batch]
         devices = {
-            "H200, CUDA graph": (MAX_PRECISION, min(times[:2])),
-            "H200, fastest program": (MAX_PRECISION, min(filter(None, times))),
-            "1 U280": (PRECISION, mini_batch_us(config, features, 1, batch)[0]),
-            "8 U280": (PRECISION, mini_batch_us(config, features, 8, batch)[0]),
+            "8 U280": (ours, mini_batch_us(config, features, 8, batch)[0]),
+            "1 U280": (ours, mini_batch_us(config, features, 1, batch)[0]),
+            "CUDA graph on one H200": (floats, min(times[:2])),
+            "fastest program on one H200": (floats, min(filter(None, times))),
         }
-        ms = {each: epochs[planes] * -(-samples // batch) * us / 1000 for each, (planes, us) in devices.items()}
-        for each, (planes, us) in devices.items():
-            ends = (epochs[planes], us, ms[each]) if np.isfinite(ms[each]) else (None, us, None)
-            rows.append([name, batch, each, *ends, Source.MODELLED])
-            ratio = ms[each] / ms["8 U280"]
-            most[each] = max(most.get(each, 0.0), ratio if np.isfinite(ratio) else 0.0)
+        for device, (epochs, us) in devices.items():
+            ms = epochs and epochs * -(-samples // batch) * us / 1000
+            rows.append([name, batch, device, epochs, us, ms, Source.MODELLED])
+            least[device] = min(least.get(device, float("inf")), ms or float("inf"))
     columns = ("data", "B", "device", "epochs", "mini-batch, µs", "ms to 1 %", "source")
     note = (
         f"Epochs are those of the emulator with the best of some options: with {PRECISION} planes for boards, with "
         f"{MAX_PRECISION} for the GPU, which could train with floats in the same way. "
     )
-    table = Table(
-        "Convergence beside one GPU", columns, rows, [Chart("B", "ms to 1 %", "device", log_y=True)], note + GPU_NOTE
-    )
-    graph, program, alone = (f"{most[each]:.1f} times as fast as" for each in list(devices)[:3])
+    chart = Chart("B", "ms to 1 %", "device", log_y=True)
+    table = Table("Convergence beside one GPU", columns, rows, [chart], note + GPU_NOTE)
+    others = [f"{least[each] / least['8 U280']:.1f} times as fast as the {each}" for each in list(least)[2:]]
     claim = (
         "Claim of the paper's abstract, convergence up to 6.5 times as fast as the best GPU system: by epochs times "
-        f"the time of one, 8 boards come within 1 % of the optimum of {name} up to {graph} the CUDA graph on one H200, "
-        f"up to {program} the fastest program there, and up to {alone} one board."
+        f"the time of one, each with the mini-batches that suit it best, 8 boards come within {CLOSE - 1:.0%} of the "
+        f"optimum of {name} {', '.join(others)} and {least['1 U280'] / least['8 U280']:.1f} times as fast as one board."
     )
     return Finding([table], [claim])
 

@@ -7,7 +7,8 @@ import pytest
 import scipy.optimize
 from scipy.sparse import csr_array
 
-from p4sgd.host.experiments.convergence import CLOSE, Measured, Reached, comparison, optimum, reach
+from p4sgd.host.experiments import convergence
+from p4sgd.host.experiments.convergence import CLOSE, Measured, Reached, comparison, fewest_epochs, optimum, reach
 from p4sgd.host.experiments.peers import OURS, PEERS, TUNED, Peer, Problem
 
 
@@ -106,3 +107,28 @@ def test_where_others_are_quicker_is_a_loss():
         ["p4sgd, tuned", None],
         ["lbfgs", 2.0],
     ]
+
+
+def test_fewest_epochs(monkeypatch):
+    """Of fits whose objective is 12, or less by the rate, divided by the epochs."""
+
+    def fit(x, y, l2, epochs, setting, *, batch, precision):
+        return 12 / epochs / setting.get("rate", 1.0), 0.0
+
+    monkeypatch.setattr(convergence, "fit_p4sgd", fit)
+    monkeypatch.setattr(Problem, "objective", lambda self, fitted: fitted[0])
+    given = problem(sparse=True)
+    assert [fewest_epochs(given, goal, batch=16, planes=8) for goal in (12.0, 0.01, 1e-3)] == [1, 5, None]
+
+
+def test_each_device_has_the_mini_batches_that_suit_it(monkeypatch):
+    """20,242 samples are 1,266 mini-batches of 16."""
+    made, epochs = problem(sparse=True), {(16, 4): 7, (16, 8): 4, (64, 4): 9, (64, 8): 7, (256, 4): 30, (256, 8): None}
+    monkeypatch.setitem(convergence.LARGE, "rcv1", lambda: made)
+    monkeypatch.setattr(convergence, "fewest_epochs", lambda problem, goal, *, batch, planes: epochs[batch, planes])
+    finding = convergence.beside_gpu()
+    rows = {(row[1], row[2]): row[5] for row in finding.tables[0].rows}
+    assert rows[16, "fastest program on one H200"] == pytest.approx(4 * 1266 * 5.5e-3)
+    assert rows[256, "CUDA graph on one H200"] is None
+    ratio = rows[16, "fastest program on one H200"] / min(rows[batch, "8 U280"] for batch in (16, 64, 256))
+    assert f"{ratio:.1f} times as fast as the fastest program on one H200" in finding.sentences[0]
