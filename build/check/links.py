@@ -38,9 +38,12 @@ class Link:
 
     @cached_property
     def units(self) -> dict[str, str]:
-        """Kernel of each instance, whose name is the one that v++ chooses."""
-        counts = ((kernel, int(count or "1")) for _, (kernel, count) in self.values("nk", 2))
-        return {f"{kernel}_{index + 1}": kernel for kernel, count in counts for index in range(count)}
+        """Kernel of each instance, by the names that are given, or those that v++ chooses."""
+        units: dict[str, str] = {}
+        for _, (kernel, count, names) in self.values("nk", 3):
+            chosen = (f"{kernel}_{index}" for index in range(1, 1 + int(count if count.isdigit() else 1)))
+            units |= dict.fromkeys(re.split(r"[.,]", names) if names else chosen, kernel)
+        return units
 
     def bus(self, end: str) -> Bus | None:
         """Bus of an instance, ``<instance>.<bus>``; None if there is no such instance or bus."""

@@ -143,6 +143,7 @@ FAULTS = {
     ("vitis", "links", "link_hw.cfg"): [
         ("_1.m_axi_gmem1:", "_1.m_axi_gmem2:", "no instance .*worker_1.m_axi_gmem2.*gmem1 is given memory 0 times"),
         ("nk=p4sgd_worker:1", "nk=p4sgd_worker:2", "p4sgd_worker_2.m_axi_gmem0 is given memory 0 times"),
+        ("nk=p4sgd_worker:1", "nk=p4sgd_worker:1:fast", "fast.m_axi_gmem0 is given memory 0 times"),
         ("nk=p4sgd_cmac:1\n", "", "stream_connect: no instance has a stream p4sgd_cmac_1.axis_tx"),
         ("_1.axis_rx:p4sgd_worker", "_1.axis_tx:p4sgd_worker", "axis_tx receives and cannot be a source"),
         (":p4sgd_worker_1.axis_rx:16", ":p4sgd_worker_1.axis_rx", "a FIFO of no beats"),
