@@ -48,7 +48,7 @@ def repartition_images(
     its own workers: ``images`` themselves if they are for these. Memory beyond the new images is a block of samples.
     """
     own = slice(communicator.rank, None, communicator.size)
-    if _suits(images, shards):
+    if suits(images, shards):
         return list(images[own])
     known = images[0]
     offset, scale = join_scaling(images)
@@ -78,7 +78,7 @@ def repartition_images(
     return store_images(new, blocks, None, name=name, remedy=remedy, communicator=communicator)
 
 
-def _suits(images: Sequence[Image], shards: Sequence[Shard]) -> bool:
+def suits(images: Sequence[Image], shards: Sequence[Shard]) -> bool:
     """Whether images are for these workers, which have the same lines in the same memories."""
 
     def form(shard: Shard) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from p4sgd.host.errors import UserError
 from p4sgd.host.image.contents import Values
 from p4sgd.host.image.file import image_file, open_image
 from p4sgd.host.image.image import Image, Shard, join_scaling
-from p4sgd.host.image.repartition import first_values, own_samples, repartition_images
+from p4sgd.host.image.repartition import first_values, own_samples, repartition_images, suits
 from p4sgd.host.losses import get_loss
 from p4sgd.host.losses.loss import FloatArray
 from p4sgd.host.precondition import Whitening
@@ -66,12 +66,12 @@ class PreparedFolder(PreparedData):
         """The images, opened once; of a damaged folder every access raises `UserError`."""
         return [open_image(file, verify=False) for file in self._files]
 
-    def verify(self, on_progress: OnProgress = lambda step, done, total: None) -> None:
-        """Compare every file with its checksum, each image on one of the ranks; `UserError` on all of them if one is
-        damaged."""
+    def verify(self, on_progress: OnProgress = lambda step, done, total: None, *, others: bool = False) -> None:
+        """Compare every file with its checksum, each image on the rank of its worker, or with ``others`` the images of
+        other ranks, whose copies may differ; `UserError` on all ranks if one is damaged."""
         rank, size = self.communicator.rank, self.communicator.size
-        others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
-        files = {name: facts for name, facts in self.manifest.files.items() if name not in others}
+        of_others = {file.name for worker, file in enumerate(self._files) if worker % size != rank}
+        files = {name: facts for name, facts in self.manifest.files.items() if (name in of_others) == others}
         raise_on_all(self.communicator, partial(check_files, self._path, files, on_progress))
 
     def options(self, asked: Mapping[str, Any], given: set[str]) -> dict[str, Any]:
@@ -117,6 +117,8 @@ class PreparedFolder(PreparedData):
         self.check(options)
         manifest, ranks = self.manifest, placement.sample_ranks
         dealt = self._deal_columns(placement.shards, options, network=placement.network)
+        if ranks is not None or not suits(self._images, dealt.shards):
+            self.verify(others=True)  # which this rank reads, too
         images = partial(repartition_images, self._images, dealt.shards, name=self.name)
         if ranks is None:
             own = images(communicator=self.communicator)
@@ -165,7 +167,8 @@ class PreparedFolder(PreparedData):
 
     def _first_values(self, samples: int) -> Values:
         try:
-            return first_values(self._images, samples)
+            # From other ranks' images, not verified here: they decide about time alone, but ranks must agree.
+            return broadcast(self.communicator, first_values(self._images, samples))
         except (ValueError, IndexError) as error:
             check_files(self._path, self.manifest.files, lambda step, done, total: None)  # says which file
             raise UserError(f"{self.name}: an image is damaged ({error}): prepare the data again") from error

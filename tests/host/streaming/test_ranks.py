@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -111,3 +112,22 @@ def test_ranks_share_the_files_to_check_and_all_tell_of_damage(folder):
     assert sum(sizes) < 3 * images
     assert len(set(told)) == 1
     assert "worker1.p4sgd: is damaged: prepare the data again" in told[0]
+
+
+@pytest.mark.parametrize("config", [CONFIG, PRESETS["small"]()])
+def test_a_copy_of_a_rank_is_compared_as_far_as_it_is_read(tmp_path, folder, config):
+    """With images for other workers, each rank reads those of all."""
+    copies = [shutil.copytree(folder, tmp_path / f"copy{rank}") for rank in range(3)]
+    path = image_file(copies[0], 1)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    def run(ranks):
+        data = PreparedFolder(copies[ranks.rank], ranks)
+        data.verify()
+        placement = Placement(deal_to(OPTIONS, config))
+        if config is CONFIG:
+            return data.load(OPTIONS, placement)
+        with pytest.raises(UserError, match=f"^{path}: is damaged: prepare the data again"):
+            data.load(OPTIONS, placement)
+
+    run_ranks(3, run)
