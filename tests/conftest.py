@@ -112,6 +112,12 @@ def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Which loops a test tries is not to depend on how many values those before it had."""
+    if (statistics := sys.modules.get("p4sgd.host.data.statistics")) is not None:
+        statistics._seen = 0
+
+
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the test is the current one."""

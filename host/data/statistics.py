@@ -40,9 +40,10 @@ _BLOCK_VALUES, _BLOCK_COLUMNS = 1 << 18, 1 << 16
 """Numbers of values that are summed at once, and of columns that are scaled."""
 
 COMPILED_VALUES = 1 << 21
-"""Number of dense values from which `p4sgd.host.data.kernels` is used: loading it takes 20 ms, and saves as much."""
+"""Number of values, in dense data or in all that this process has had, from which `p4sgd.host.data.kernels` is used:
+loading it takes 20 ms, and saves as much."""
 
-_seen = 0  # of those, in this process
+_seen = 0  # in all
 
 _QUANTILE_VALUES, QUANTILE_SAMPLES = 1 << 21, 1 << 12
 """Most values, and samples, from which quantiles are taken. With 4,096 samples quartiles are right to 2 % of a
@@ -90,7 +91,7 @@ class Statistics:
             return
         self.samples += features.shape[0]
         self.stored += features.size
-        if isinstance(features, np.ndarray) and not compiles(features.size):
+        if isinstance(features, np.ndarray) and not compiles(features.size, new=True):
             np.minimum(self.low, features.min(axis=0), out=self.low)
             np.maximum(self.high, features.max(axis=0), out=self.high)
             for rows in map(to_dense, _row_blocks(features)):
@@ -293,12 +294,13 @@ def is_sparse(nonzero: int, values: int) -> bool:
     return nonzero < _SPARSE * values
 
 
-def compiles(values: int) -> bool:
-    """Whether to take the loops of `p4sgd.host.data.kernels` for so many dense values more: if they pay off, or would
-    have done so by now, as in a process with many small fits. What they compute is the same."""
+def compiles(values: int, *, new: bool = False) -> bool:
+    """Whether to take the loops of `p4sgd.host.data.kernels` for so many dense values, which count if they are ``new``:
+    if they pay off, or would have done so by now, as in a process with many small fits. What they compute is the same.
+    """
     global _seen
-    _seen += values
-    return _seen >= COMPILED_VALUES
+    _seen += values * new
+    return max(values, _seen) >= COMPILED_VALUES
 
 
 def quantile_rows(samples: int, features: int) -> int:

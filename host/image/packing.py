@@ -196,7 +196,7 @@ class _PackedBlocks:
         """Features of a block for this process's workers with lines of all, quantised: uint8 (samples, features)."""
         scaling, stored, count = self.scaling, self.images[0].layout.stored, data.feature_count
         block = np.tile(self._blank, (len(range(*which.indices(data.samples))), 1))
-        if not data.sparse and isinstance(scaling, Scaling) and compiles(block.size):
+        if not data.sparse and isinstance(scaling, Scaling) and compiles(data.samples * count):
             from p4sgd.host.data.kernels import quantize_scaled
 
             rows, own = data.local_rows(which), (scaling.offset, scaling.scale, stored, scaling.signed)

@@ -17,7 +17,7 @@ from p4sgd.host.data.kernels import quantize_scaled, quantize_stored
 from p4sgd.host.data.matrix import pick_columns
 from p4sgd.host.data.quantization import feature_values, quantize, steps
 from p4sgd.host.data.scaling import CENTRED, KINDS, REACH, bias_integer
-from p4sgd.host.data.statistics import Statistics, find_extremes, order_statistics, scaled
+from p4sgd.host.data.statistics import Statistics, compiles, find_extremes, order_statistics, scaled
 from p4sgd.host.errors import UserError
 
 FINITE = st.one_of(
@@ -461,6 +461,15 @@ def test_sums_as_defined(seed, dtype, spread):
             statistics.add_sums(x)
         sums.append(statistics.sums.tolist())
     assert sums[0] == sums[1]
+
+
+def test_loops_are_loaded_once_all_data_have_so_many_values(monkeypatch):
+    """Each set counts once, in however many passes it is read."""
+    monkeypatch.setattr("p4sgd.host.data.statistics.COMPILED_VALUES", 30)
+    assert compiles(30)
+    for loaded in (False, False, True):
+        Scaling.fit(np.arange(10.0).reshape(5, 2), "standard")
+        assert compiles(29) is loaded
 
 
 @given(seed=st.integers(0, 1 << 30), dtype=DTYPES, strange=st.booleans())
