@@ -39,9 +39,9 @@ squares do."""
 _BLOCK_VALUES, _BLOCK_COLUMNS = 1 << 18, 1 << 16
 """Numbers of values that are summed at once, and of columns that are scaled."""
 
-COMPILED_VALUES = 1 << 21
+COMPILED_VALUES = 1 << 19
 """Number of values, in dense data or in all that this process has had, from which `p4sgd.host.data.kernels` is used:
-loading it takes 20 ms, and saves as much."""
+loading it takes 10 ms, and saves as much."""
 
 _seen = 0  # in all
 
