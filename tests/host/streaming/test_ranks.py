@@ -16,6 +16,7 @@ from p4sgd.host.data.read import open_source
 from p4sgd.host.distributed.overlap import MergedSums
 from p4sgd.host.errors import UserError
 from p4sgd.host.image.file import image_file
+from p4sgd.host.streaming import folder as streaming
 from p4sgd.host.streaming import make
 from p4sgd.host.streaming.folder import PreparedFolder
 from p4sgd.host.streaming.make import make_folder
@@ -131,3 +132,11 @@ def test_a_copy_of_a_rank_is_compared_as_far_as_it_is_read(tmp_path, folder, con
             data.load(OPTIONS, placement)
 
     run_ranks(3, run)
+
+
+def test_ranks_deal_columns_by_the_same_samples(folder, monkeypatch):
+    """They are those of rank 0, because copies of images of others may be damaged."""
+    copies = iter(range(3))
+    monkeypatch.setattr(streaming, "first_values", lambda images, samples: next(copies))
+    first, *others = run_ranks(3, lambda ranks: PreparedFolder(folder, ranks)._first_values(8))
+    assert others == [first] * 2
