@@ -50,7 +50,12 @@ def _read(
 @click.command()
 @_model
 @options.data
-@options.path("--out", "FILE", "File to write instead of standard output.")
+@options.path(
+    "--out",
+    "FILE",
+    "File to write instead of standard output, which is also -.",
+    callback=lambda context, option, value: None if value == Path("-") else value,
+)
 @options.overwrite
 @click.option(
     "--probabilities",

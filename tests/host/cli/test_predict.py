@@ -53,6 +53,7 @@ def test_one_prediction_a_line_on_standard_output_or_in_a_file(model):
     assert set(document) == {"model", "data", "samples", "out", "predictions", "probabilities", "probabilities_of"}
     assert (document["samples"], document["out"], document["probabilities_of"]) == (569, None, 1)
     assert document["predictions"] == list(map(int, lines))
+    assert predicted("breast_cancer", "--out", "-", model=model).splitlines() == lines
     done = run("predict", model, "breast_cancer", "--out", "predictions.csv")
     assert (done.stdout, "569 predictions" in done.stderr) == ("", True)
     out, other = Path("predictions.csv"), Path("other")
