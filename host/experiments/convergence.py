@@ -217,7 +217,7 @@ def comparison(found: Sequence[Measured]) -> Finding:
         if each.best and each.ratio() > 1:
             behind = f"takes {each.ratio():.2g} times the processor time of {each.best[0]}"
             if each.ours is None:
-                behind = f"does not come within {CLOSE - 1:.0%} of the optimum by default, as {each.best[0]} does"
+                behind = f"does not come within {CLOSE - 1:.0%} of the optimum by default, while {each.best[0]} does"
             tuned = each.ratio(TUNED[0].name)
             rest = f"; tuned it takes {tuned:.2g} times that time" if np.isfinite(tuned) else ""
             losses.append(f"{each.name}: p4sgd {behind}{rest}.")

@@ -87,7 +87,9 @@ def test_where_others_are_quicker_is_a_loss():
     )
     ahead = Measured("wide", 100, 9, {OURS.name: theirs, TUNED[0].name: None, "lbfgs": ours}, ())
     far = Measured("far", 100, 9, {OURS.name: None, "lbfgs": ours}, ())
-    assert comparison([far]).losses == ["far: p4sgd does not come within 1% of the optimum by default, as lbfgs does."]
+    assert comparison([far]).losses == [
+        "far: p4sgd does not come within 1% of the optimum by default, while lbfgs does."
+    ]
     found = comparison([behind, ahead])
     assert found.losses == [
         "narrow: p4sgd takes 4 times the processor time of lbfgs; tuned it takes 2 times that time."
