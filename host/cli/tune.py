@@ -171,7 +171,10 @@ def _show(output: Output, trials: "Sequence[Trial]", held_out: float, best: int,
     if len(rows) < len(trials):
         output.remark(f"{len(trials) - len(rows)} of {len(trials)} combinations fell behind in the first divisions")
     if not output.quiet:
-        output.say(f"* best {title}   → chosen: the fastest less than its ± from it, and no worse than the first line")
+        output.say(
+            f"* best {title}   → chosen: the fastest less than its ± from it, neither worse nor with a weaker penalty "
+            f"than the first line"
+        )
 
 
 def _given_words() -> list[str]:

@@ -169,6 +169,10 @@ CHOICES = {
     ("vivado", "block_design.tcl"): [
         ("    cell hbm ", "    cell more xilinx.com:ip:util_ds_buf {C_BUF_TYPE BUFG}\n    cell hbm ")
     ],
+    ("vitis", "place.tcl"): [
+        ("worker/engine0 gmem1_slice1}", "gmem1_slice1 worker/engine0}"),
+        ("0 {worker/engine0 ", "2 {worker/engine0}\n    0 {"),
+    ],
     ("vitis", "link_hw.cfg"): [
         ("slr=", "slr=p4sgd_worker_1:SLR1\nslr="),
         ("save-temps=1", "save-temps=0\n[vivado]\nprop=run.impl_1.strategy=Performance_Explore\n"),
