@@ -219,7 +219,7 @@ def comparison(found: Sequence[Measured]) -> Finding:
             if each.ours is None:
                 behind = f"does not come within {CLOSE - 1:.0%} of the optimum by default, while {each.best[0]} does"
             tuned = each.ratio(TUNED[0].name)
-            rest = f"; tuned it takes {tuned:.2g} times that time" if np.isfinite(tuned) else ""
+            rest = f"; tuned it takes {tuned:.2g} times the time of {each.best[0]}" if np.isfinite(tuned) else ""
             losses.append(f"{each.name}: p4sgd {behind}{rest}.")
     sentences = []
     for name, what in ((OURS.name, "By default"), (TUNED[0].name, "With options as well chosen as theirs")):

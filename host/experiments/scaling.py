@@ -133,10 +133,10 @@ def scale_out(quick: bool) -> Finding:
         [
             "Claim of the paper's abstract, almost linear scaling: on 8 boards at least 0.8 of linear holds for "
             f"{', '.join(good)}; not for the others.",
-            "Claim of the paper's abstract, up to 6.5 times as fast as the best GPU system: by the model, 8 boards are "
-            f"in a mini-batch {ratios[most][1]:.1f} times as fast as the CUDA graph on one H200 for {most[0]} at "
-            f"B = {most[1]}, and {ratios[best][0]:.1f} times as fast as the fastest program there for {best[0]} at "
-            f"B = {best[1]}. Convergence is the subject of E7.",
+            "Claim of the paper's abstract, up to 6.5 times as fast as the best GPU system: by the model, 8 boards "
+            f"with {PRECISION} planes are in a mini-batch {ratios[most][1]:.1f} times as fast as the CUDA graph on one "
+            f"H200 for {most[0]} at B = {most[1]}, and {ratios[best][0]:.1f} times as fast as the fastest program "
+            f"there for {best[0]} at B = {best[1]}. Convergence is the subject of E7.",
         ],
         [
             f"Scaling ends where the fixed part of a mini-batch, {fixed:.2f} µs, outweighs the lines: 8 boards are "
@@ -194,6 +194,8 @@ def batch_sweep(quick: bool) -> Finding:
                 columns,
                 rows,
                 [Chart("B", "epoch, ms", "boards", log_x=True, log_y=True)],
+                f"The samples are {samples * features * PRECISION / 8e9:.1f} GB, more than the 8.6 GB of HBM of one "
+                "U280 (DS963): its rows are as if it had more.",
             )
         ],
         [

@@ -21,6 +21,9 @@ from p4sgd.hw.spec.config import WorkerConfig
 _COLUMNS = ("data", "values not 0", "workers", "ns a sample", "columns on boards", "ms to 1 %", "source")
 
 
+_PROGRAM, _BOARD, _SKIPS = "a program", "a U280 that reads all lines", "a U280 that skips lines of zeros"
+
+
 def _dealt(made: LabelledSet, options: TrainingOptions) -> Dealt:
     """How columns are dealt to a U280 and a sparse worker; `UserError` if the board cannot hold its part."""
     configs = [WorkerConfig.u280(), WorkerConfig.sparse_worker()]
@@ -47,16 +50,16 @@ def _rows(measured: Measured, made: LabelledSet) -> list[list[Cell]]:
                 [title, f"{density:.3%}", workers, round(sample_ns, 1), hot, ms and round(ms, 2), Source.MODELLED]
             )
 
-    for skip, what in (("never", "reads all lines"), ("always", "skips lines of zeros")):
+    for skip, board in (("never", _BOARD), ("always", _SKIPS)):
         try:
             split = _dealt(made, TrainingOptions(skip_zeros=skip)).split
         except UserError:  # a board cannot hold its part
             continue
         assert split is not None
         if skip == "never":
-            add("a program", split.all_sparse.sample_ns, 0)
-        add(f"a U280 that {what}", split.all_dense.sample_ns, split.total)
-        add(f"a U280 that {what}, and a program", split.sample_ns, split.columns)
+            add(_PROGRAM, split.all_sparse.sample_ns, 0)
+        add(board, split.all_dense.sample_ns, split.total)
+        add(f"{board}, and a program", split.sample_ns, split.columns)
     return rows
 
 
@@ -72,4 +75,15 @@ def sparse_data(quick: bool) -> Finding:
     note = "Predicted for 250 MHz, 8 planes and mini-batches of 16 by the functions with which training deals columns."
     boards = Table("Boards on sparse data", _COLUMNS, rows, note=note)
     compared = comparison(found)
-    return Finding([*compared.tables, boards], compared.sentences, compared.losses)
+    times = {(str(row[0]), str(row[2])): float(row[3] or 0) for row in rows}
+    sentences, losses = list(compared.sentences), list(compared.losses)
+    for name in dict.fromkeys(name for name, _ in times):
+        program, board, skips = (times.get((name, each), 0.0) for each in (_PROGRAM, _BOARD, _SKIPS))
+        if skips:
+            sentences.append(f"{name}: skipping lines of zeros makes a U280 {board / skips:.2f} times as fast.")
+        if board and program < min(board, skips or board):
+            slower = min(board, skips or board) / program
+            losses.append(
+                f"{name}: a U280 takes {slower:.1f} times as long as a program that reads only what is not 0."
+            )
+    return Finding([*compared.tables, boards], sentences, losses)

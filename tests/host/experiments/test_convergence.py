@@ -92,7 +92,7 @@ def test_where_others_are_quicker_is_a_loss():
     ]
     found = comparison([behind, ahead])
     assert found.losses == [
-        "narrow: p4sgd takes 4 times the processor time of lbfgs; tuned it takes 2 times that time."
+        "narrow: p4sgd takes 4 times the processor time of lbfgs; tuned it takes 2 times the time of lbfgs."
     ]
     assert [sentence.rpartition("solver ")[2] for sentence in found.sentences[:2]] == [
         "on 1 of 2 data sets, and takes at most twice as long on 1.",
