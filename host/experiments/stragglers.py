@@ -243,6 +243,6 @@ def stragglers(quick: bool) -> Finding:
                 "Modelled ones have a core a thread.",
             )
         ],
-        [f"If nobody pauses, a mini-batch takes {standing:+.0%} with stand-ins."],
+        [f"If nobody pauses, a mini-batch takes {1 + standing:.2f} times as long with stand-ins."],
         losses,
     )
