@@ -83,8 +83,8 @@ class Targets:
     def balance(self, mode: LabelMode, sums: IntArray, weights: npt.NDArray[np.float64] | None, place: int) -> int:
         """By how much all sums of the samples, int64 (samples,), are to be raised for the residuals, each times the
         weight of its sample if they have any, to add up to 0, or no longer to less: there the loss is smallest. Looked
-        for from ``place`` on, within ±1024, and nearly there if sums of weights are rounded, or residuals saturated.
-        ``importances`` do not matter."""
+        for from ``place`` on, within ±1024, and nearly there if sums of weights are rounded, or residuals saturated: a
+        place from which to search, not a result. ``importances`` do not matter."""
         own, roles = np.ones(sums.size) if weights is None else weights, (mode.sign, mode.offset, mode.constant)
         scratch = np.empty((2, sums.size), np.int64)
         found: int = _balance(sums, self.labels, own, self.importances[:0], self.lines, roles, place, *scratch)
@@ -344,7 +344,10 @@ def _balance(
     sums: Any, labels: Any, weights: Any, none: Any, table: Any, mode: Any, place: int, raised: Any, residuals: Any
 ) -> int:
     """See `Targets.balance`: by secants, every fourth time by halves because of jumps. Scratch space: ``raised`` and
-    ``residuals``, int64 (samples,); ``none`` are importances."""
+    ``residuals``, int64 (samples,); ``none`` are importances.
+
+    The order of the sum is the compiler's, which is quicker and may differ by processor: use what is found only as the
+    beginning of an exact search."""
     low, high, step, trial, last, before = -_FARTHEST, _FARTHEST, _NEAR, 0, 0, 0.0
     while True:
         for row in range(sums.size):
